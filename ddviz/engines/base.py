@@ -1,0 +1,167 @@
+"""The seam between the app (or command line) and an engine.
+
+In:  GenerateParams, and control words: pause, resume, step, stop.
+Out: a trace file, and EngineStatus.
+Not here: how an engine computes. Results travel through the trace file alone.
+"""
+
+import math
+import threading
+from pathlib import Path
+from typing import Literal, Protocol
+
+from msgspec import Struct
+
+from ddviz.errors import DdvizError
+
+Mode = Literal["ar", "dflash", "ddtree"]
+MAX_BUDGET = 1024  # the tree kernels' limit
+
+# What DDVIZ_FAULT may name: defects that the embedded engine really commits, to try the checks on.
+FAULTS = (
+    "chain_mask",
+    "position_by_index",
+    "kv_not_packed",
+    "flat_off_by_one",
+    "wrong_feature_layer",
+    "biased_coin",
+    "greedy_kernel_at_temperature",
+)
+
+
+class GenerateParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One request. `checked` says whether its values make sense."""
+
+    prompt: str
+    chat: bool = True  # put the prompt through the target's chat template
+    mode: Mode = "ddtree"
+    budget: int = 16  # nodes beside the root (ddtree only)
+    topk_cap: int = 4  # children a parent may have, 0 = no cap (ddtree only)
+    temperature: float = 0.0  # below 1e-6 = greedy
+    top_k: int = 0  # 0 = off, 1 = greedy
+    top_p: float = 1.0  # 1 = off
+    seed: int | None = None  # None = a fresh one, which the trace names
+    max_new_tokens: int = 192
+    threshold_single: float = 1.0
+    threshold_acc: float = 1.0
+
+    def checked(self) -> "GenerateParams":
+        """Itself; raises DdvizError with one sentence on the first value that makes no sense."""
+        number = f"{self.temperature:g}"
+        rules = [
+            (bool(self.prompt.strip()), "the prompt is empty; type something to continue"),
+            (
+                math.isfinite(self.temperature) and self.temperature >= 0,
+                f"temperature is {number}, must be >= 0 (0 = greedy)",
+            ),
+            (self.top_k >= 0, f"top_k is {self.top_k}, must be >= 0 (0 = off)"),
+            (0 < self.top_p <= 1, f"top_p is {self.top_p:g}, must be in (0, 1] (1 = off)"),
+            (1 <= self.budget <= MAX_BUDGET, f"budget is {self.budget}, must be from 1 to {MAX_BUDGET}"),
+            (self.topk_cap >= 0, f"topk_cap is {self.topk_cap}, must be >= 0 (0 = no cap)"),
+            (self.max_new_tokens >= 1, f"max tokens is {self.max_new_tokens}, must be >= 1"),
+            (
+                self.seed is None or 0 <= self.seed < 2**63,
+                f"seed is {self.seed}, must be from 0 to 2^63 - 1",
+            ),
+            (
+                0 <= self.threshold_single <= 1 and 0 <= self.threshold_acc <= 1,
+                f"thresholds are {self.threshold_single:g} and {self.threshold_acc:g}, must be in [0, 1]",
+            ),
+        ]
+        for holds, sentence in rules:
+            if not holds:
+                raise DdvizError(sentence)
+        return self
+
+
+State = Literal["starting", "fetching", "loading", "ready", "prefill", "running", "paused", "failed", "off"]
+
+
+class ModelInfo(Struct, frozen=True, kw_only=True):
+    """What an engine that is ready has loaded."""
+
+    target: str
+    draft: str | None
+    block_size: int | None
+    context_length: int  # tokens, prompt and output together
+    vocab_size: int
+    device: str
+    dtype: str
+
+
+class EngineStatus(Struct, frozen=True, kw_only=True):
+    """Where an engine stands."""
+
+    state: State
+    message: str = ""  # one sentence for the user; for "failed" and "off": what happened and what to do
+    progress: float | None = None  # 0..1 of fetching, loading or prefill
+    model: ModelInfo | None = None
+    trace: str | None = None  # path of the current or last request's trace
+    error: str | None = None  # why the last request was refused or failed; cleared by the next one
+
+
+class Engine(Protocol):
+    """What the app asks of an engine, embedded or remote. None of the calls waits for the engine's work."""
+
+    def status(self) -> EngineStatus: ...
+
+    def generate(self, params: GenerateParams, trace: Path) -> None:
+        """Begin a request. Raises EngineError where the engine is not ready, DdvizError for bad parameters."""
+
+    def pause(self) -> None: ...
+    def resume(self) -> None: ...
+    def step(self) -> None:
+        """Run one decoding step, then pause."""
+
+    def stop(self) -> None:
+        """End the request; its trace closes with finish_reason "stopped"."""
+
+    def restart(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class Control:
+    """Pause, step and stop, honoured between two steps. Thread-safe; one per request."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._paused = False
+        self._allowed = 0  # steps that may run while paused
+        self._stopped = False
+
+    def pause(self) -> None:
+        self._set(paused=True)
+
+    def resume(self) -> None:
+        self._set(paused=False)
+
+    def step(self) -> None:
+        self._set(paused=True, allow=1)
+
+    def stop(self) -> None:
+        self._set(stopped=True)
+
+    @property
+    def stopped(self) -> bool:
+        return self._stopped
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the next `before_step` would block."""
+        return self._paused and not self._allowed and not self._stopped
+
+    def before_step(self) -> bool:
+        """Block while paused. False = stop instead of stepping."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self.waiting)
+            if self._paused and self._allowed:
+                self._allowed -= 1
+            return not self._stopped
+
+    def _set(self, paused: bool | None = None, allow: int = 0, stopped: bool = False) -> None:
+        with self._changed:
+            if paused is not None:
+                self._paused = paused
+                self._allowed = self._allowed + allow if paused and allow else 0
+            self._stopped |= stopped
+            self._changed.notify_all()

@@ -1,0 +1,91 @@
+"""The container of a trace: one zstd frame per line, each with its content size and checksum.
+
+In:  bytes of a file, or one line of JSON.
+Out: where each frame lies, or one frame.
+Not here: what the lines mean (schema.py).
+
+A frame that is independent makes an append atomic enough, random access cheap, and `zstdcat x.ddviz | jq` work. The
+reader walks the frames itself, since zstandard's `read_across_frames` drops a torn last frame in silence.
+Layout: RFC 8878. magic 4 | descriptor 1 | window 0-1 | dictionary id 0-4 | content size 0-8 | blocks | checksum 0-4
+"""
+
+from typing import NamedTuple
+
+import zstandard
+
+from ddviz.errors import TraceError
+
+MAGIC = b"\x28\xb5\x2f\xfd"
+MAX_LINE = 64 << 20  # bytes of JSON in one event; the largest honest step (1,025 nodes) is under 2 MiB
+_RLE_BLOCK, _RESERVED_BLOCK = 1, 3
+
+
+class Frame(NamedTuple):
+    offset: int
+    size: int
+
+
+class Damage(Exception):
+    """The bytes at `offset` are no whole frame. `torn`: the file just ends there, as one still being written does."""
+
+    def __init__(self, offset: int, reason: str, torn: bool = False) -> None:
+        super().__init__(reason)
+        self.offset, self.reason, self.torn = offset, reason, torn
+
+
+def compress_line(line: bytes, compressor: zstandard.ZstdCompressor) -> bytes:
+    return compressor.compress(line + b"\n")
+
+
+def new_compressor() -> zstandard.ZstdCompressor:
+    return zstandard.ZstdCompressor(level=3, write_checksum=True, write_content_size=True)
+
+
+def next_frame(data: bytes | memoryview, offset: int) -> Frame:
+    """The frame that starts at `offset` of `data`, found from its block headers alone. Raises Damage."""
+    end = len(data)
+
+    def need(position: int) -> None:
+        if position > end:
+            raise Damage(offset, "the last frame is cut off", torn=True)
+
+    head = bytes(data[offset : offset + 4])
+    if head != MAGIC[: len(head)]:
+        raise Damage(offset, "no zstd frame starts here")
+    need(offset + 5)
+    descriptor = data[offset + 4]
+    single_segment = descriptor >> 5 & 1
+    content_size_bytes = (single_segment, 2, 4, 8)[descriptor >> 6]
+    dictionary_bytes = (0, 1, 2, 4)[descriptor & 3]
+    checksum_bytes = 4 * (descriptor >> 2 & 1)
+    position = offset + 5 + (1 - single_segment) + dictionary_bytes + content_size_bytes
+    last = False
+    while not last:
+        need(position + 3)
+        block = int.from_bytes(data[position : position + 3], "little")
+        last, kind, size = bool(block & 1), block >> 1 & 3, block >> 3
+        if kind == _RESERVED_BLOCK:
+            raise Damage(offset, "a block of reserved type")
+        position += 3 + (1 if kind == _RLE_BLOCK else size)
+    need(position + checksum_bytes)
+    return Frame(offset, position + checksum_bytes - offset)
+
+
+def decompress_frame(data: bytes | memoryview, frame: Frame) -> bytes:
+    """The line in a frame. Raises Damage for a wrong checksum, an absent or oversized content size."""
+    raw = bytes(data[frame.offset : frame.offset + frame.size])
+    try:
+        parameters = zstandard.get_frame_parameters(raw)
+        if not parameters.has_checksum or parameters.content_size > MAX_LINE:
+            raise Damage(frame.offset, "a frame without checksum, or larger than 64 MiB")
+        return zstandard.ZstdDecompressor().decompress(raw)
+    except zstandard.ZstdError as error:
+        raise Damage(frame.offset, f"a frame does not decompress ({error})") from None
+
+
+def require_trace(head: bytes, path: str) -> None:
+    """Raises TraceError unless the file starts like a trace."""
+    if not head:
+        raise TraceError(f"{path}: the file is empty, so it is no trace")
+    if head[:4] != MAGIC:
+        raise TraceError(f"{path}: not a .ddviz trace (no zstd frame at its start); record one with: ddviz record")

@@ -1,0 +1,239 @@
+"""Reading a trace: `load` a whole file, or `follow` one that is still being written.
+
+In:  NAME.ddviz.
+Out: Trace: header, prompt, prefills, steps (decoded when asked for), token bytes, end, and what was damaged.
+Not here: judging what the steps say (check/doctor.py), drawing them (viewer/).
+
+A file cut short or flipped anywhere yields every whole step before the damage, and `Trace.damage` says what was lost.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import overload
+
+import msgspec
+
+from ddviz.errors import TraceError
+from ddviz.trace.frames import Damage, Frame, decompress_frame, next_frame, require_trace
+from ddviz.trace.schema import FORMAT, VERSION, AnyEvent, Dropped, End, Header, Prefill, Prompt, Step, Tokens
+from ddviz.trace.tokens import TokenTable
+
+_decoder = msgspec.json.Decoder(AnyEvent)
+_tag_decoder = msgspec.json.Decoder(msgspec.defstruct("Tag", [("event", str)]))
+KNOWN_EVENTS = {"header", "prompt", "prefill", "tokens", "step", "dropped", "end"}
+_STEP_PREFIX = b'{"event":"step"'
+
+
+class StepSequence(Sequence[Step]):
+    """The steps of a trace in file order; an item is decoded when it is asked for."""
+
+    def __init__(self) -> None:
+        self._lines: list[bytes] = []
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    @overload
+    def __getitem__(self, index: int) -> Step: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Step]: ...
+    def __getitem__(self, index: int | slice) -> Step | list[Step]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        step = _decoder.decode(self._lines[index])
+        assert isinstance(step, Step)
+        return step
+
+    def append_line(self, line: bytes) -> None:
+        self._lines.append(line)
+
+
+@dataclass(slots=True)
+class Trace:
+    """One request, as far as it has been written."""
+
+    path: Path
+    header: Header
+    prompt: Prompt | None = None
+    prefills: list[tuple[int, Prefill]] = field(default_factory=list)  # (steps before it, event)
+    steps: StepSequence = field(default_factory=StepSequence)
+    tokens: TokenTable = field(default_factory=TokenTable)
+    dropped: list[Dropped] = field(default_factory=list)
+    end: End | None = None
+    damage: str | None = None  # one sentence on what could not be read
+    size: int = 0  # bytes read so far
+
+    @property
+    def name(self) -> str:
+        return self.path.name.removesuffix(".ddviz")
+
+    @property
+    def output_ids(self) -> list[int]:
+        """Prefill token and all emitted tokens, from the end event or, without one, from the steps."""
+        if self.end is not None:
+            return self.end.output_ids
+        first = [self.prefills[0][1].token] if self.prefills else []
+        return first + [token for step in self.steps for token in step.emitted]
+
+
+class TraceFollower:
+    """Reads a growing file: each `poll` takes in what has been added.
+
+    Raises TraceError (from `poll`) for a file that is no trace or of a newer major version. A file that does not
+    exist yet, or holds no whole header yet, is simply not there: `trace` stays None.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.trace: Trace | None = None
+        self._offset = 0
+        self._tail = b""  # bytes after the last whole frame
+
+    def poll(self) -> int:
+        """Take in new whole events; how many there were. After damage nothing more is read."""
+        if self.trace is not None and self.trace.damage:
+            return 0
+        try:
+            with open(self.path, "rb") as file:
+                file.seek(self._offset + len(self._tail))
+                self._tail += file.read()
+        except FileNotFoundError:
+            return 0
+        except OSError as error:
+            raise TraceError(f"{self.path}: can't read it ({error.strerror})") from None
+        if self._tail:
+            require_trace(self._tail[:4] if self._offset == 0 else b"\x28\xb5\x2f\xfd", str(self.path))
+        return self._take_in()
+
+    def torn_bytes(self) -> int:
+        """Bytes after the last whole event: an event being written, or the remains of one."""
+        return len(self._tail)
+
+    def _take_in(self) -> int:
+        position = count = 0
+        try:
+            while position < len(self._tail):
+                frame = next_frame(self._tail, position)
+                self._event(decompress_frame(self._tail, frame))
+                position += frame.size
+                count += 1
+        except Damage as damage:
+            if not damage.torn:
+                self._report(damage, position)
+        self._offset += position
+        self._tail = self._tail[position:]
+        if self.trace is not None:
+            self.trace.size = self._offset
+        return count
+
+    def _report(self, damage: Damage, position: int) -> None:
+        where = self._offset + position
+        if self.trace is None:
+            raise TraceError(f"{self.path}: damaged at byte {where}, before the header ended: {damage.reason}")
+        self.trace.damage = (
+            f"damaged at byte {where}: {damage.reason}; {len(self.trace.steps)} whole steps before it were read, "
+            "what follows is lost"
+        )
+
+    def _event(self, line: bytes) -> None:
+        trace = self.trace
+        if trace is None:
+            self.trace = Trace(self.path, _decode_header(line, self.path))
+            return
+        if line.startswith(_STEP_PREFIX):  # decoded when asked for; a bad one is found then, or by `load(check=True)`
+            trace.steps.append_line(_checked_step(line, self._offset))
+            return
+        match _decode(line, self._offset):
+            case Prompt() as prompt:
+                trace.prompt = prompt
+            case Prefill() as prefill:
+                trace.prefills.append((len(trace.steps), prefill))
+            case Tokens() as tokens:
+                trace.tokens.update(tokens.bytes)
+            case Dropped() as dropped:
+                trace.dropped.append(dropped)
+            case End() as end:
+                trace.end = end
+            case Step():
+                trace.steps.append_line(line)
+            case Header() | None:
+                pass  # a second header, or an event of a newer minor version
+
+
+def load(path: str | Path) -> Trace:
+    """Read a whole trace.
+
+    Raises TraceError where there is no file, no trace in it, or a newer major version. Damage further on is no error:
+    see `Trace.damage`.
+    """
+    if Path(path).is_dir():
+        raise TraceError(f"{path}: is a folder, not a trace; name one .ddviz file")
+    if not Path(path).exists():
+        raise TraceError(f"{path}: no such file")
+    follower = TraceFollower(path)
+    follower.poll()
+    if follower.trace is None:
+        require_trace(Path(path).read_bytes()[:4], str(path))
+        raise TraceError(f"{path}: cut off inside its header, nothing can be read")
+    if follower.torn_bytes():
+        follower.trace.damage = (
+            f"the last event is cut off at byte {follower.trace.size} ({follower.torn_bytes()} bytes of it are there); "
+            f"{len(follower.trace.steps)} whole steps were read"
+        )
+    return follower.trace
+
+
+def follow(path: str | Path, interval: float = 0.05) -> Iterator[Trace]:
+    """Yield the trace each time it has grown, until its end event (or damage). Waits for the file to appear."""
+    import time
+
+    follower = TraceFollower(path)
+    while True:
+        if follower.poll() and follower.trace is not None:
+            yield follower.trace
+        if follower.trace is not None and (follower.trace.end is not None or follower.trace.damage):
+            return
+        time.sleep(interval)
+
+
+def _decode_header(line: bytes, path: Path) -> Header:
+    try:
+        raw = msgspec.json.decode(line)
+    except msgspec.DecodeError as error:
+        raise TraceError(f"{path}: its first line is no JSON ({error})") from None
+    if not isinstance(raw, dict) or raw.get("format") != FORMAT:
+        raise TraceError(f"{path}: zstd-compressed, but not a ddviz trace (its first line is no header)")
+    version = str(raw.get("version", ""))
+    if not version.split(".")[0].isdecimal():
+        raise TraceError(f"{path}: its header names no version this ddviz understands: {version!r:.40}")
+    if int(version.split(".")[0]) > int(VERSION.split(".")[0]):
+        raise TraceError(
+            f"{path}: trace format {version:.20} is newer than this ddviz reads ({VERSION}); "
+            "upgrade with: pip install -U ddviz"
+        )
+    try:
+        header = _decoder.decode(line)
+    except msgspec.ValidationError as error:
+        raise TraceError(f"{path}: its header is not valid: {error}") from None
+    assert isinstance(header, Header)
+    return header
+
+
+def _decode(line: bytes, offset: int) -> AnyEvent | None:
+    """One event; None for a kind this version does not know. Raises Damage."""
+    try:
+        if _tag_decoder.decode(line).event not in KNOWN_EVENTS:  # type: ignore[attr-defined]
+            return None
+        return _decoder.decode(line)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise Damage(offset, f"an event is not valid ({error})") from None
+
+
+def _checked_step(line: bytes, offset: int) -> bytes:
+    if not isinstance(_decode(line, offset), Step):
+        raise Damage(offset, "a step is not valid")
+    return line
+
+
+__all__ = ["Frame", "StepSequence", "Trace", "TraceFollower", "follow", "load"]

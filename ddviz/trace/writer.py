@@ -1,0 +1,221 @@
+"""Writing a trace: `Recorder`, the public way in for any engine, and `NullRecorder`, recording switched off.
+
+In:  events of schema.py, and a function from token id to its raw bytes.
+Out: NAME.ddviz, one frame per event, on disk as soon as the call returns.
+Not here: what to put into an event: the engine's own buffers, see docs/recorder.md.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, Self
+
+import msgspec
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ddviz.errors import TraceError
+from ddviz.trace.frames import compress_line, new_compressor
+from ddviz.trace.schema import AnyEvent, Dropped, End, Header, Prefill, Prompt, Step, Tokens
+
+_encoder = msgspec.json.Encoder()
+
+
+def float32_list(values: ArrayLike) -> list[float | None]:
+    """Floats whose shortest decimals round-trip float32; NaN and infinities become None. For what checks replay."""
+    array = np.asarray(values, np.float32)
+    shortest = array.astype(str).astype(np.float64)  # '0.1', not 0.10000000149011612
+    return _finite_or_none(array, shortest.tolist())
+
+
+def float32(value: ArrayLike) -> float | None:
+    """One float, as `float32_list`."""
+    return float32_list(np.atleast_1d(value))[0]
+
+
+def display_list(values: ArrayLike, digits: int = 5) -> list[float | None]:
+    """Floats cut to `digits` significant digits; NaN and infinities become None. For what is only shown."""
+    array = np.asarray(values, np.float64)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        magnitude = np.floor(np.log10(np.abs(array)))
+    magnitude = np.where(np.isfinite(magnitude), magnitude, 0)
+    scale = 10.0 ** (digits - 1 - magnitude)
+    return _finite_or_none(array, (np.round(array * scale) / scale).tolist())
+
+
+def display_rows(values: ArrayLike, digits: int = 5) -> list[list[float | None]]:
+    """`display_list` of a matrix."""
+    array = np.asarray(values)
+    flat = display_list(array.ravel(), digits)
+    width = array.shape[1]
+    return [flat[i : i + width] for i in range(0, len(flat), width)] if width else [[] for _ in array]
+
+
+def _finite_or_none(array: NDArray[Any], floats: list[float]) -> list[float | None]:
+    if np.isfinite(array).all():
+        return list(floats)
+    return [x if np.isfinite(x) else None for x in floats]
+
+
+class Recorder:
+    """Writes one request's trace. Use as a context manager, or call `close`.
+
+        with Recorder("run.ddviz", header, token_bytes) as rec:
+            rec.prompt(ids, text)
+            rec.prefill(Prefill(token=first))
+            rec.step(Step(...))                 # once per decoding step
+            rec.end(End(finish_reason="stop", output_ids=ids, steps=n))
+
+    token_bytes  the raw bytes of a token id; asked once per id, so that no reader needs a tokenizer
+    overwrite    False: an existing file is an error
+
+    Raises TraceError where the file can't be made or written (no space, no permission). After a failed write the
+    file is cut back to its last whole event and the recorder is closed: what was written stays readable.
+    """
+
+    def __init__(
+        self, path: str | Path, header: Header, token_bytes: Callable[[int], bytes], overwrite: bool = False
+    ) -> None:
+        self.path = Path(path)
+        self._token_bytes = token_bytes
+        self._known: set[int] = set()
+        self._compressor = new_compressor()
+        self._stage_us: dict[str, float] = {}
+        self._size = 0
+        self._lock = threading.Lock()
+        self._file: IO[bytes] | None = self._open(overwrite)
+        self._write(header)
+
+    def _open(self, overwrite: bool) -> IO[bytes]:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            return open(self.path, "wb" if overwrite else "xb", buffering=0)
+        except FileExistsError:
+            raise TraceError(f"{self.path}: exists already; choose another name or pass --force") from None
+        except OSError as error:
+            raise TraceError(f"{self.path}: can't write a trace there ({error.strerror})") from None
+
+    def prompt(self, token_ids: list[int], text: str) -> None:
+        self._introduce(token_ids)
+        self._write(Prompt(token_ids=token_ids, text=text))
+
+    def prefill(self, prefill: Prefill) -> None:
+        self._introduce([prefill.token])
+        self._write(prefill)
+
+    def step(self, step: Step) -> None:
+        """Write a step. Where `step.times_us` is empty, the stages timed since the last step are put in."""
+        if not step.times_us:
+            step.times_us = {name: round(us, 1) for name, us in self._stage_us.items()}
+        self._stage_us.clear()
+        self._introduce(_token_ids_of(step))
+        self._write(step)
+
+    def dropped(self, first: int, last: int, reason: str) -> None:
+        self._write(Dropped(first=first, last=last, reason=reason))
+
+    def end(self, end: End) -> None:
+        self._introduce(end.output_ids)
+        self._write(end)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Time a stage of the current step; several spans of one name add up."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._stage_us[name] = self._stage_us.get(name, 0.0) + (time.perf_counter() - start) * 1e6
+
+    def close(self) -> None:
+        """Flush to the disk and close; calling it again does nothing."""
+        file, self._file = self._file, None
+        if file is not None:
+            try:
+                os.fsync(file.fileno())
+            finally:
+                file.close()
+
+    def _introduce(self, token_ids: Iterable[int]) -> None:
+        """Write the bytes of the ids that this trace has not named yet."""
+        new = set(token_ids) - self._known
+        if new:
+            self._write(Tokens(bytes={token: self._token_bytes(token) for token in sorted(new)}))
+            self._known |= new
+
+    def _write(self, event: AnyEvent) -> None:
+        frame = compress_line(_encoder.encode(event), self._compressor)
+        with self._lock:
+            if self._file is None:
+                raise TraceError(f"{self.path}: the trace is closed already")
+            try:
+                written = 0
+                while written < len(frame):  # a raw file may take less than it was given
+                    written += self._file.write(frame[written:]) or 0
+            except OSError as error:
+                self._give_up()
+                raise TraceError(
+                    f"{self.path}: the trace could not be written ({error.strerror}); "
+                    "its whole steps are kept; free some space or choose another folder"
+                ) from None
+            self._size += len(frame)
+
+    def _give_up(self) -> None:
+        """Cut a half-written frame off and close, so that the file stays a good trace."""
+        file, self._file = self._file, None
+        assert file is not None
+        try:
+            file.truncate(self._size)
+        except OSError:
+            pass  # the reader copes with a torn last frame
+        file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+class NullRecorder:
+    """Recording switched off: the same calls, nothing done. Keeps stage times out of the step's way too."""
+
+    path: Path | None = None
+
+    def prompt(self, token_ids: list[int], text: str) -> None: ...
+    def prefill(self, prefill: Prefill) -> None: ...
+    def step(self, step: Step) -> None: ...
+    def dropped(self, first: int, last: int, reason: str) -> None: ...
+    def end(self, end: End) -> None: ...
+    def close(self) -> None: ...
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        yield
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        pass
+
+
+def _token_ids_of(step: Step) -> Iterator[int]:
+    """Every token id that a step names."""
+    yield from step.tree.tokens
+    yield from step.emitted
+    yield from step.accept.predicts
+    yield step.accept.bonus
+    if step.draft is not None:
+        for row in step.draft.top_ids:
+            yield from row
+    if step.target is not None:
+        yield from step.target.raw.argmax
+        for row in step.target.raw.top_ids:
+            yield from row
+        if step.target.filtered is not None:
+            for row in step.target.filtered.top_ids or []:
+                yield from row
