@@ -7,6 +7,14 @@ They are caught once: in `cli.main`, and in the app's wrapper. Anything else tha
 class DdvizError(Exception):
     """Bad user data or a missing part: the message is the whole story, no traceback is wanted."""
 
+    exit_code = 1
+
+
+class BadValueError(DdvizError):
+    """A setting or argument outside its range: misuse."""
+
+    exit_code = 2
+
 
 class TraceError(DdvizError):
     """A file that is not a readable trace, or a trace that could not be written."""

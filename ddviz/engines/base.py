@@ -12,7 +12,7 @@ from typing import Literal, Protocol
 
 from msgspec import Struct
 
-from ddviz.errors import DdvizError
+from ddviz.errors import BadValueError
 
 Mode = Literal["ar", "dflash", "ddtree"]
 MAX_BUDGET = 1024  # the tree kernels' limit
@@ -46,7 +46,7 @@ class GenerateParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     threshold_acc: float = 1.0
 
     def checked(self) -> "GenerateParams":
-        """Itself; raises DdvizError with one sentence on the first value that makes no sense."""
+        """Itself; raises BadValueError with one sentence on the first value that makes no sense."""
         number = f"{self.temperature:g}"
         rules = [
             (bool(self.prompt.strip()), "the prompt is empty; type something to continue"),
@@ -70,8 +70,18 @@ class GenerateParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         ]
         for holds, sentence in rules:
             if not holds:
-                raise DdvizError(sentence)
+                raise BadValueError(sentence)
         return self
+
+
+class EngineOptions(Struct, frozen=True, kw_only=True):
+    """What an embedded engine is to load."""
+
+    target: str | None = None  # folder or hub id; None = the demo target
+    draft: str | None = None  # likewise; None = the demo drafter with the demo target, else none
+    device: str = "auto"
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    draft_dtype: Literal["float32", "bfloat16"] | None = None  # None = as dtype
 
 
 State = Literal["starting", "fetching", "loading", "ready", "prefill", "running", "paused", "failed", "off"]

@@ -4,9 +4,11 @@ In:  bytes of a file, or one line of JSON.
 Out: where each frame lies, or one frame.
 Not here: what the lines mean (schema.py).
 
-A frame that is independent makes an append atomic enough, random access cheap, and `zstdcat x.ddviz | jq` work. The
-reader walks the frames itself, since zstandard's `read_across_frames` drops a torn last frame in silence.
-Layout: RFC 8878. magic 4 | descriptor 1 | window 0-1 | dictionary id 0-4 | content size 0-8 | blocks | checksum 0-4
+A frame that is independent makes an append atomic enough, random access cheap, and `zstdcat x.ddviz | jq`
+work. The reader walks the frames itself, since zstandard's `read_across_frames` drops a torn last frame in
+silence. The layout, RFC 8878:
+
+    magic 4 | descriptor 1 | window 0-1 | dictionary id 0-4 | content size 0-8 | blocks | checksum 0-4
 """
 
 from typing import NamedTuple
@@ -25,8 +27,8 @@ class Frame(NamedTuple):
     size: int
 
 
-class Damage(Exception):
-    """The bytes at `offset` are no whole frame. `torn`: the file just ends there, as one still being written does."""
+class DamageError(Exception):
+    """The bytes at `offset` are no whole frame. `torn`: the file just ends, as one being written does."""
 
     def __init__(self, offset: int, reason: str, torn: bool = False) -> None:
         super().__init__(reason)
@@ -42,16 +44,16 @@ def new_compressor() -> zstandard.ZstdCompressor:
 
 
 def next_frame(data: bytes | memoryview, offset: int) -> Frame:
-    """The frame that starts at `offset` of `data`, found from its block headers alone. Raises Damage."""
+    """The frame that starts at `offset` of `data`, found from its block headers alone. Raises DamageError."""
     end = len(data)
 
     def need(position: int) -> None:
         if position > end:
-            raise Damage(offset, "the last frame is cut off", torn=True)
+            raise DamageError(offset, "the last frame is cut off", torn=True)
 
     head = bytes(data[offset : offset + 4])
     if head != MAGIC[: len(head)]:
-        raise Damage(offset, "no zstd frame starts here")
+        raise DamageError(offset, "no zstd frame starts here")
     need(offset + 5)
     descriptor = data[offset + 4]
     single_segment = descriptor >> 5 & 1
@@ -65,27 +67,29 @@ def next_frame(data: bytes | memoryview, offset: int) -> Frame:
         block = int.from_bytes(data[position : position + 3], "little")
         last, kind, size = bool(block & 1), block >> 1 & 3, block >> 3
         if kind == _RESERVED_BLOCK:
-            raise Damage(offset, "a block of reserved type")
+            raise DamageError(offset, "a block of reserved type")
         position += 3 + (1 if kind == _RLE_BLOCK else size)
     need(position + checksum_bytes)
     return Frame(offset, position + checksum_bytes - offset)
 
 
 def decompress_frame(data: bytes | memoryview, frame: Frame) -> bytes:
-    """The line in a frame. Raises Damage for a wrong checksum, an absent or oversized content size."""
+    """The line in a frame. Raises DamageError for a wrong checksum, an absent or oversized content size."""
     raw = bytes(data[frame.offset : frame.offset + frame.size])
     try:
         parameters = zstandard.get_frame_parameters(raw)
         if not parameters.has_checksum or parameters.content_size > MAX_LINE:
-            raise Damage(frame.offset, "a frame without checksum, or larger than 64 MiB")
+            raise DamageError(frame.offset, "a frame without checksum, or larger than 64 MiB")
         return zstandard.ZstdDecompressor().decompress(raw)
     except zstandard.ZstdError as error:
-        raise Damage(frame.offset, f"a frame does not decompress ({error})") from None
+        raise DamageError(frame.offset, f"a frame does not decompress ({error})") from None
 
 
 def require_trace(head: bytes, path: str) -> None:
-    """Raises TraceError unless the file starts like a trace."""
+    """Raises TraceError unless the first bytes of a file are those of a trace, or the beginning of them."""
     if not head:
         raise TraceError(f"{path}: the file is empty, so it is no trace")
-    if head[:4] != MAGIC:
-        raise TraceError(f"{path}: not a .ddviz trace (no zstd frame at its start); record one with: ddviz record")
+    if head[:4] != MAGIC[: len(head)]:
+        raise TraceError(
+            f"{path}: not a .ddviz trace (no zstd frame at its start); record one with: ddviz record"
+        )

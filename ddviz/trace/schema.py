@@ -1,11 +1,12 @@
 """The trace file's events, one Struct each: the only description of the format that code reads.
 
-A trace is JSON Lines, each line one event tagged by "event", each line its own zstd frame (frames.py). One file is
-one request. docs/trace-format.md and docs/trace-schema.json are generated from this file.
+A trace is JSON Lines, each line one event tagged by "event", each line its own zstd frame (frames.py). One
+file is one request. docs/trace-format.md and docs/trace-schema.json are generated from this file.
 
-A step holds what the engine's own buffers held, never what could be derived from them: the difference is the bug one
-looks for. Absent is null (None), and -1 is the kernels' "none". Letters: n nodes with the root, T width of the
-kernel's arrays (T >= n), B block size, K draft candidates kept per position, m target tokens kept per node.
+A step holds what the engine's own buffers held, never what could be derived from them: the difference is the
+bug one looks for. Absent is null (None), and -1 is the kernels' "none". Letters: n nodes with the root, T
+width of the kernel's arrays (T >= n), B block size, K draft candidates kept per position, m target tokens
+kept per node.
 JSON has no NaN: such a value is null, and `target.nonfinite` counts them.
 """
 
@@ -18,7 +19,7 @@ VERSION = "1.0"  # major.minor; readers refuse a newer major, and skip what they
 
 Algorithm = Literal["AR", "DDTREE", "DFLASH", "EAGLE", "EAGLE3", "NGRAM"]
 CaptureLevel = Literal["light", "standard", "full"]
-FinishReason = Literal["stop", "length", "context", "stopped", "error"]
+FinishReason = Literal["stop", "length", "context", "stopped", "error", "unknown"]  # unknown: an import's gap
 
 
 class Event(Struct, tag_field="event", omit_defaults=True):
@@ -36,7 +37,7 @@ class EngineInfo(Part, kw_only=True):
     options: dict[str, str | int | float | bool | None] = {}  # dtype, attention backend, fault ...
 
 
-class SamplingParams(Part, kw_only=True):
+class SamplingParams(Part, kw_only=True, omit_defaults=False):
     temperature: float = 0.0
     top_k: int = 0  # 0 = off
     top_p: float = 1.0
@@ -74,7 +75,7 @@ class Prompt(Event, tag="prompt", kw_only=True):
 
 
 class Prefill(Event, tag="prefill", kw_only=True):
-    """The first output token, sampled in prefill: the root of step 0. A retracted request writes another one."""
+    """The first output token, sampled in prefill: the root of step 0. A retracted request writes another."""
 
     token: int
     prob: float | None = None  # the sampled distribution's value for it (greedy: softmax of the raw logits)
@@ -128,7 +129,7 @@ class TargetRows(Part, kw_only=True):
     logsumexp: list[float | None]  # of the raw logits, 5 digits
     argmax: list[int]
     margin: list[float | None]  # best raw logit - second, float32
-    node_probs: list[float | None] | None = None  # raw softmax of the node's token in its parent's row; root null
+    node_probs: list[float | None] | None = None  # raw softmax, node's token in its parent's row; root null
 
 
 class FilteredRows(Part, kw_only=True):

@@ -6,10 +6,16 @@ Not here: tokenizers. A trace never needs one.
 """
 
 import codecs
+import re
 import unicodedata
 from collections.abc import Iterable, Mapping
 
 _NAMED = {" ": "·", "\n": "⏎", "\t": "⇥", "\r": "␍"}
+_KEPT = {" ": " ", "\n": "\n", "\t": "\t"}
+# Drawn as nothing, though Unicode calls them letters, marks or symbols.
+_BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
+_STRAY = re.compile("[\udc80-\udcff]+")  # bytes that are no UTF-8, as "surrogateescape" decodes them
+_PART = re.compile("[\udc80-\udcff]+|.", re.DOTALL)
 
 
 class TokenTable:
@@ -39,39 +45,31 @@ class TokenTable:
 
 
 def label(raw: bytes) -> str:
-    """A token on its own: spaces and line ends as signs, stray bytes as ⟨e2 96⟩, invisible characters by number."""
-    return "".join(_visible(part, _NAMED) for part in _decode_parts(raw)) or "⟨⟩"
+    """A token on its own: spaces and line ends as signs, stray bytes as ⟨e2 96⟩, the invisible by number."""
+    return _visible(raw.decode("utf-8", "surrogateescape"), _NAMED) or "⟨⟩"
 
 
 def pieces(tokens: Iterable[bytes]) -> list[str]:
-    """Running text, one string per token. A character that several tokens share stands whole at the last of them.
+    """Running text, one string per token. A character that tokens share stands whole at the last of them.
 
-    Spaces and line ends stay themselves; what could reorder or hide text is shown by number.
+    Spaces and line ends stay themselves; what could reorder or hide text is shown by number. Half a character
+    at the very end shows its bytes.
     """
-    decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
-    return ["".join(_visible(c, {}) for c in decoder.decode(raw)) for raw in tokens]
+    decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+    texts = [decoder.decode(raw) for raw in tokens]
+    if texts:
+        texts[-1] += decoder.decode(b"", final=True)
+    return [_visible(text, _KEPT) for text in texts]
 
 
-def _decode_parts(raw: bytes) -> list[str]:
-    """Characters, and runs of bytes that are none as ⟨hex⟩."""
-    parts: list[str] = []
-    while raw:
-        try:
-            parts.extend(raw.decode())
-            break
-        except UnicodeDecodeError as error:
-            parts.extend(raw[: error.start].decode())
-            parts.append(f"⟨{raw[error.start : error.end].hex(' ')}⟩")
-            raw = raw[error.end :]
-    return parts
+def _visible(text: str, named: Mapping[str, str]) -> str:
+    return "".join(named.get(part) or _sign(part) for part in _PART.findall(text))
 
 
-def _visible(part: str, named: Mapping[str, str]) -> str:
-    if part in named:
-        return named[part]
-    if len(part) > 1 or part in "\n\t":
-        return part
+def _sign(part: str) -> str:
+    """A character that can be seen, as itself; any other by its number; stray bytes as hex."""
+    if _STRAY.match(part):
+        return f"⟨{part.encode('utf-8', 'surrogateescape').hex(' ')}⟩"
     # C*: controls, bidi marks, private use and unassigned; Z*: line and paragraph separators, odd spaces
-    category = unicodedata.category(part)
-    hidden = category[0] == "C" or category in ("Zl", "Zp") or (category == "Zs" and part != " ")
+    hidden = unicodedata.category(part)[0] in "CZ" or part in _BLANK
     return f"⟨U+{ord(part):04X}⟩" if hidden else part

@@ -22,10 +22,14 @@ from ddviz.trace.frames import compress_line, new_compressor
 from ddviz.trace.schema import AnyEvent, Dropped, End, Header, Prefill, Prompt, Step, Tokens
 
 _encoder = msgspec.json.Encoder()
+_POWERS = np.array([float(f"1e{i}") for i in range(23)])  # those that float64 holds exactly
 
 
 def float32_list(values: ArrayLike) -> list[float | None]:
-    """Floats whose shortest decimals round-trip float32; NaN and infinities become None. For what checks replay."""
+    """Floats whose shortest decimals round-trip float32; NaN and infinities become None.
+
+    For what checks replay.
+    """
     array = np.asarray(values, np.float32)
     shortest = array.astype(str).astype(np.float64)  # '0.1', not 0.10000000149011612
     return _finite_or_none(array, shortest.tolist())
@@ -39,11 +43,14 @@ def float32(value: ArrayLike) -> float | None:
 def display_list(values: ArrayLike, digits: int = 5) -> list[float | None]:
     """Floats cut to `digits` significant digits; NaN and infinities become None. For what is only shown."""
     array = np.asarray(values, np.float64)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        magnitude = np.floor(np.log10(np.abs(array)))
-    magnitude = np.where(np.isfinite(magnitude), magnitude, 0)
-    scale = 10.0 ** (digits - 1 - magnitude)
-    return _finite_or_none(array, (np.round(array * scale) / scale).tolist())
+    with np.errstate(all="ignore"):
+        exponent = digits - 1 - np.floor(np.log10(np.abs(array)))
+        exponent = np.where(np.isfinite(exponent), exponent, 0).astype(np.int64)
+        scale = _POWERS[np.minimum(np.abs(exponent), len(_POWERS) - 1)]
+        cut = np.where(exponent >= 0, np.round(array * scale) / scale, np.round(array / scale) * scale)
+    for i in np.flatnonzero(np.abs(exponent) >= len(_POWERS)):
+        cut[i] = float(f"{array[i]:.{digits}g}")
+    return _finite_or_none(array, cut.tolist())
 
 
 def display_rows(values: ArrayLike, digits: int = 5) -> list[list[float | None]]:
@@ -69,15 +76,20 @@ class Recorder:
             rec.step(Step(...))                 # once per decoding step
             rec.end(End(finish_reason="stop", output_ids=ids, steps=n))
 
-    token_bytes  the raw bytes of a token id; asked once per id, so that no reader needs a tokenizer
+    token_bytes  the raw bytes of a token id, None where it has none (it shows as ⟨id⟩ then); asked once per
+                 id, so that no reader needs a tokenizer
     overwrite    False: an existing file is an error
 
-    Raises TraceError where the file can't be made or written (no space, no permission). After a failed write the
-    file is cut back to its last whole event and the recorder is closed: what was written stays readable.
+    Raises TraceError where the file can't be made or written (no space, no permission). After a failed write
+    the file is cut back to its last whole event and the recorder is closed: what was written stays readable.
     """
 
     def __init__(
-        self, path: str | Path, header: Header, token_bytes: Callable[[int], bytes], overwrite: bool = False
+        self,
+        path: str | Path,
+        header: Header,
+        token_bytes: Callable[[int], bytes | None],
+        overwrite: bool = False,
     ) -> None:
         self.path = Path(path)
         self._token_bytes = token_bytes
@@ -131,20 +143,25 @@ class Recorder:
             self._stage_us[name] = self._stage_us.get(name, 0.0) + (time.perf_counter() - start) * 1e6
 
     def close(self) -> None:
-        """Flush to the disk and close; calling it again does nothing."""
-        file, self._file = self._file, None
+        """Flush to the disk and close; calling it again does nothing. Raises TraceError as writing does."""
+        with self._lock:
+            file, self._file = self._file, None
         if file is not None:
             try:
                 os.fsync(file.fileno())
+            except OSError as error:
+                raise self._write_error(error) from None
             finally:
                 file.close()
 
     def _introduce(self, token_ids: Iterable[int]) -> None:
         """Write the bytes of the ids that this trace has not named yet."""
         new = set(token_ids) - self._known
-        if new:
-            self._write(Tokens(bytes={token: self._token_bytes(token) for token in sorted(new)}))
-            self._known |= new
+        named = {token: self._token_bytes(token) for token in sorted(new)}
+        known = {token: raw for token, raw in named.items() if raw is not None}
+        if known:
+            self._write(Tokens(bytes=known))
+        self._known |= new
 
     def _write(self, event: AnyEvent) -> None:
         frame = compress_line(_encoder.encode(event), self._compressor)
@@ -157,11 +174,14 @@ class Recorder:
                     written += self._file.write(frame[written:]) or 0
             except OSError as error:
                 self._give_up()
-                raise TraceError(
-                    f"{self.path}: the trace could not be written ({error.strerror}); "
-                    "its whole steps are kept; free some space or choose another folder"
-                ) from None
+                raise self._write_error(error) from None
             self._size += len(frame)
+
+    def _write_error(self, error: OSError) -> TraceError:
+        return TraceError(
+            f"{self.path}: the trace could not be written ({error.strerror}); "
+            "its whole steps are kept; free some space or choose another folder"
+        )
 
     def _give_up(self) -> None:
         """Cut a half-written frame off and close, so that the file stays a good trace."""

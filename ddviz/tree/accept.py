@@ -1,16 +1,18 @@
 """Stage 4 of 5, draft -> build -> compile -> VERIFY -> commit: which path the target accepts.
 
-In:  candidates, the retrieve arrays, and per node the target's argmax (greedy) or probabilities and coins (sampled).
+In:  candidates, the retrieve arrays, and per node the target's argmax (greedy) or probabilities and coins
+     (sampled).
 Out: TreeAcceptance, the same contract for both, in the layout of the sgl-kernel tree kernels.
 Not here: committing the path (the engine), the probabilities themselves (target_probs.py).
 
-Both functions are twins of kernels of sglang-kernel 0.4.5, so that a kernel's output can be compared entry by entry:
-`sample_tree_paths` of tree_speculative_sampling_target_only, `follow_verified_tree` of verify_tree_greedy.
+Both functions are twins of kernels of sglang-kernel 0.4.5, so that a kernel's output can be compared entry by
+entry: `sample_tree_paths` of tree_speculative_sampling_target_only, `follow_verified_tree` of
+verify_tree_greedy.
 
 One coin per node decides among that node's children: it is compared with the running sum of their target
-probabilities, which is the inverse CDF of the target restricted to the candidates. If none is taken, the bonus is drawn
-from what is left of the row. At thresholds 1.0 the emitted tokens are therefore distributed as target_probs, whatever
-the tree holds; no draft probability enters.
+probabilities, which is the inverse CDF of the target restricted to the candidates. If none is taken, the
+bonus is drawn from what is left of the row. At thresholds 1.0 the emitted tokens are therefore distributed as
+target_probs, whatever the tree holds; no draft probability enters.
 """
 
 from typing import NamedTuple
@@ -27,7 +29,7 @@ ACCEPTED, REJECTED, UNREACHED = "accepted", "rejected", "unreached"
 class TreeAcceptance(NamedTuple):
     """What the kernels write for a batch, S = largest path length with the root."""
 
-    predicts: NDArray[np.int32]  # [bs*T] predicts[flat(node)] = token emitted after node; unvisited entries stay 0
+    predicts: NDArray[np.int32]  # [bs*T] predicts[flat(node)] = token emitted after node; unvisited stay 0
     accept_index: NDArray[np.int32]  # [bs, S] flat ids of the accepted path, root first, tail -1
     num_accepted: NDArray[np.int32]  # [bs] accepted nodes, root and bonus not counted
     residual_sum: NDArray[np.float32]  # [bs] mass the bonus was drawn from; NaN for greedy
@@ -150,8 +152,9 @@ def node_statuses(
 ) -> list[str]:
     """Status of each of n nodes: accepted, rejected (examined and refused) or unreached (never examined).
 
-    Works for both kernels: below every node of the path they examine the children in link order and stop at the first
-    one taken. A link that leads nowhere, or round in a circle, ends the walk (traces may be damaged).
+    Works for both kernels: below every node of the path they examine the children in link order and stop at
+    the first one taken. A link that leads nowhere, or round in a circle, ends the walk (traces may be
+    damaged).
     """
     statuses = [UNREACHED] * n
     on_path = set(path)
@@ -161,7 +164,7 @@ def node_statuses(
             if not 0 <= child < n or child in on_path:
                 break
             statuses[child] = REJECTED
-            child = int(next_sibling[child])
+            child = int(next_sibling[child]) if child < len(next_sibling) else -1
     for node in on_path:
         if 0 <= node < n:
             statuses[node] = ACCEPTED
@@ -198,10 +201,10 @@ def _examine_children(
 
 
 def _draw_bonus(probs: NDArray[np.float32], rejected: list[np.int64], coin: np.float32) -> _Bonus:
-    """Draw from the row without its rejected tokens: the first token whose cumulative mass exceeds coin * total.
+    """Draw from the row without its rejected tokens: the first token whose running mass exceeds coin * total.
 
-    NOTE: summed in float64 where the kernel scans in float32: the vocabulary's tail is not lost to rounding, and
-    the two agree unless the coin lies within about 1e-6 of a boundary.
+    NOTE: summed in float64 where the kernel scans in float32: the vocabulary's tail is not lost to rounding,
+    and the two agree unless the coin lies within about 1e-6 of a boundary.
     """
     residual = probs.copy()
     residual[rejected] = 0

@@ -53,7 +53,9 @@ def build_tree(
     if topk_cap < 0:
         raise ValueError(f"{topk_cap = }, must be >= 0 (0 = no cap)")
     if draft_logprobs.ndim != 2 or draft_logprobs.shape != draft_tokens.shape or not draft_logprobs.size:
-        raise ValueError(f"{draft_logprobs.shape = } and {draft_tokens.shape = } must be one [B-1, K], not empty")
+        raise ValueError(
+            f"{draft_logprobs.shape = } and {draft_tokens.shape = } must be one [B-1, K], not empty"
+        )
     if not (draft_logprobs < np.inf).all():
         raise ValueError("draft_logprobs holds NaN or +inf")
     max_depth, k = draft_logprobs.shape
@@ -61,7 +63,7 @@ def build_tree(
     logprobs = draft_logprobs.astype(np.float32)
 
     def offer(parent: int, depth: int, rank: int) -> None:
-        score = scores[parent] + logprobs[depth - 1, rank]  # float32 + float32, as the engine's GPU builder does
+        score = scores[parent] + logprobs[depth - 1, rank]  # float32 + float32, as an engine's GPU builder
         heapq.heappush(heap, (-score, depth, parent, rank))
 
     parents, depths, ranks, scores = [-1], [0], [0], [np.float32(0.0)]

@@ -90,7 +90,7 @@ def parents_from_links(next_token: NDArray[np.int64], next_sibling: NDArray[np.i
 
 
 def children_of(node: int, next_token: NDArray[np.int64], next_sibling: NDArray[np.int64]) -> list[int]:
-    """The children of one node in the order the kernel examines them. Raises ValueError on a sibling cycle."""
+    """The children of one node in the order the kernel examines them. ValueError on a sibling cycle."""
     children: list[int] = []
     child = int(next_token[node])
     while child != -1:

@@ -4,14 +4,15 @@ In:  the target's logits, one row per node, and the request's temperature, top_k
 Out: float32 probabilities: softmax(logits / temperature), then top-k renormalised, then top-p renormalised.
 Not here: acceptance (accept.py).
 
-The order is that of SGLang's verify path (top_k_renorm_prob, then top_p_renorm_prob). Its autoregressive sampler applies
-the two jointly: the distributions differ where both are on.
+The order is that of SGLang's verify path (top_k_renorm_prob, then top_p_renorm_prob). Its autoregressive
+sampler applies the two jointly: the distributions differ where both are on.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
 
+@np.errstate(invalid="ignore")  # a row that holds NaN stays NaN, without a warning
 def target_probs(
     logits: NDArray[np.float32], temperature: float, top_k: int = 0, top_p: float = 1.0
 ) -> NDArray[np.float32]:

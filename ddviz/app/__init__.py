@@ -1,0 +1,10 @@
+"""The app: Live and Replay in a browser, served by Gradio on this machine.
+
+    main.py              builds the page, launches it
+    live.py, replay.py   one tab each
+    panels.py            the HTML panels and their server functions; *.js and app.css run in the browser
+    session.py           the engine and its current run
+    traces.py            which trace files may be read, each by an opaque id
+
+Not here: drawing a tree (viewer/), computing one (engines/). The two meet in trace files.
+"""

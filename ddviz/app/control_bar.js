@@ -1,0 +1,115 @@
+// Generate, Pause, Step, Resume, Stop, and where the engine stands. Everything the engine says is set as textContent.
+const BUSY = new Set(["prefill", "running", "paused"]);
+const WAITING = new Set(["starting", "fetching", "loading", "prefill"]);
+const BUTTONS = {
+  generate: { label: "Generate", when: (s) => s === "ready", title: "Begin a run (Shift+Enter in the prompt)" },
+  pause: { label: "Pause", when: (s) => s === "running" || s === "prefill", title: "Halt before the next step" },
+  step: { label: "Step", when: (s) => s === "ready" || BUSY.has(s), title: "Run one step, then pause; begins a run" },
+  resume: { label: "Resume", when: (s) => s === "paused", title: "Run on" },
+  stop: { label: "Stop", when: (s) => BUSY.has(s), title: "End the run; its trace is kept" },
+};
+
+function make(tag, name, parent, text = "") {
+  const node = document.createElement(tag);
+  node.className = `ddviz-${name}`;
+  node.textContent = text;
+  parent.append(node);
+  return node;
+}
+
+const bar = element.querySelector(".ddviz-bar");
+const buttons = make("div", "buttons", bar);
+const problem = make("p", "problem", bar);
+const line = make("p", "engine-line", bar);
+const dot = make("span", "dot", line);
+const message = make("span", "engine-message", line);
+const progress = make("progress", "progress", bar);
+const log = make("pre", "engine-log", bar);
+const restart = make("button", "restart", bar, "Restart engine");
+const model = make("p", "engine-model", bar);
+problem.setAttribute("role", "alert");
+line.setAttribute("role", "status");
+progress.setAttribute("aria-label", "Progress");
+
+for (const [action, { label, title }] of Object.entries(BUTTONS)) {
+  const button = make("button", `control ddviz-control-${action}`, buttons, label);
+  Object.assign(button, { type: "button", title, disabled: true });
+  button.addEventListener("click", () => press(action));
+  BUTTONS[action].button = button;
+}
+restart.type = "button";
+restart.addEventListener("click", () => control("restart"));
+
+let answer = { state: "starting", message: "" };
+let handed = 0; // when Generate was handed to Python, until Python answers
+let seenRun; // nonce of the run this page shows
+let refusal = props.value?.error ?? null; // why Python did not begin a run
+
+function press(action) {
+  const begins = action === "generate" || (action === "step" && answer.state === "ready");
+  if (!begins) return control(action);
+  handed = Date.now();
+  refusal = null;
+  draw();
+  if (action === "step") trigger("generate_step"); // Python reads the form
+  else trigger("generate");
+}
+
+async function control(action) {
+  const reply = await server.control({ action }).catch(() => ({ error: "The app does not answer; is it running?" }));
+  refusal = reply.error ?? null;
+  await look();
+}
+
+async function look() {
+  answer = await server.status({}).catch(() => ({
+    state: "lost", message: "The app does not answer; is it still running in its terminal?",
+  }));
+  const run = answer.run?.nonce;
+  if (seenRun !== undefined && run !== seenRun) trigger("run");
+  seenRun = run;
+  draw();
+}
+
+function draw() {
+  const now = answer.state;
+  if (Date.now() - handed > 3000) handed = 0;
+  for (const { button, when } of Object.values(BUTTONS)) button.disabled = !when(now) || handed > 0;
+  bar.dataset.state = now;
+  const [sentence, ...tail] = (answer.message || now).split("\n");
+  show(problem, refusal ?? answer.error);
+  show(message, sentence.charAt(0).toUpperCase() + sentence.slice(1));
+  show(log, tail.join("\n").trim());
+  show(model, describe(answer.model));
+  dot.className = `ddviz-dot ddviz-dot-${now}`;
+  restart.hidden = now !== "failed" && now !== "off";
+  progress.hidden = !WAITING.has(now);
+  if (typeof answer.progress === "number") progress.value = answer.progress;
+  else progress.removeAttribute("value");
+}
+
+function show(node, text) {
+  if (node.textContent !== (text ?? "")) node.textContent = text ?? "";
+  node.hidden = !text;
+}
+
+function describe(info) {
+  if (!info) return "";
+  const parts = [info.target, info.device, info.dtype, `context ${info.context_length}`];
+  const near = info.dtype === "float32" ? "" : `\n${info.dtype} may part from autoregressive at near-ties.`;
+  return parts.join(" · ") + near;
+}
+
+async function follow() {
+  if (!element.isConnected) return;
+  if (bar.offsetParent !== null && !document.hidden) await look();
+  setTimeout(follow, answer.state === "ready" ? 1000 : 400);
+}
+
+watch("value", () => {
+  handed = 0;
+  refusal = props.value?.error ?? null;
+  look();
+});
+draw();
+follow();

@@ -1,0 +1,126 @@
+"""The Live tab: a prompt and settings at the left, the run as it happens at the right.
+
+In:  what the form holds, as the browser sends it.
+Out: GenerateParams for the session; a refusal as one sentence. What was typed stays typed.
+"""
+
+import functools
+import math
+from typing import Any, NamedTuple
+
+import gradio as gr
+
+from ddviz.app.panels import control_bar, viewer_panel
+from ddviz.app.session import Session
+from ddviz.engines.base import GenerateParams
+from ddviz.errors import DdvizError
+
+DEFAULTS = GenerateParams(prompt="Write a Python implementation of quicksort with comments.")
+MODES = [("DDTree", "ddtree"), ("DFlash", "dflash"), ("Autoregressive", "ar")]
+SEED_NOTE = "The same seed does not give the same sampled text in autoregressive and in tree mode."
+
+# name in the form and in GenerateParams, label, hint, step of the arrow keys
+NUMBERS = [
+    ("budget", "Budget", "1 to 1024 nodes", 1),
+    ("topk_cap", "Top-k cap", "0 = no cap", 1),
+    ("temperature", "Temperature", "0 = greedy", 0.1),
+    ("top_k", "Top-k", "0 = off", 1),
+    ("top_p", "Top-p", "1 = off", 0.05),
+    ("max_new_tokens", "Max tokens", "of the output", 1),
+]
+FRACTIONS = {"temperature", "top_p"}
+TREE_ONLY = ("budget", "topk_cap")
+
+
+class Form(NamedTuple):
+    """The widgets, or their values, in one order. `params` reads it, `values` fills it."""
+
+    prompt: Any
+    chat: Any
+    mode: Any
+    budget: Any
+    topk_cap: Any
+    temperature: Any
+    top_k: Any
+    top_p: Any
+    max_new_tokens: Any
+    seed: Any
+
+
+def live_tab(session: Session) -> Any:
+    """Build the tab. Returns the events' end: a function for the page's load, and its outputs."""
+    with gr.Row(elem_classes="ddviz-live"):
+        with gr.Column(elem_classes="ddviz-side", min_width=280):
+            form, bar = _side(session)
+        with gr.Column(elem_classes="ddviz-main", min_width=320):
+            viewer = viewer_panel(session, "Live run")
+    _connect(session, form, bar, viewer)
+    return lambda: [session.viewer_value(), *values(session)], [viewer, *form]
+
+
+def params(form: Form) -> GenerateParams:
+    """What the form asks for. Raises DdvizError with one sentence on the first field that makes no sense."""
+    fields = form._asdict()
+    for name, label, _, _ in NUMBERS:
+        fields[name] = _number(fields[name], label, whole=name not in FRACTIONS)
+    fields["seed"] = None if form.seed in (None, "") else _number(form.seed, "Seed", whole=True)
+    if form.mode not in {mode for _, mode in MODES}:
+        raise DdvizError("the mode must be one of ddtree, dflash and ar")
+    return GenerateParams(**{**fields, "prompt": str(form.prompt or ""), "chat": bool(form.chat)}).checked()
+
+
+def values(session: Session) -> Form:
+    """What the form should hold: the current run's settings, so that a reload loses nothing."""
+    shown = session.run.params if session.run else DEFAULTS
+    return Form(**{name: getattr(shown, name) for name in Form._fields})
+
+
+def _side(session: Session) -> tuple[Form, gr.HTML]:
+    start = values(session)
+    prompt = gr.Textbox(
+        start.prompt, label="Prompt", lines=4, max_lines=10, elem_classes="ddviz-prompt", max_length=200_000
+    )
+    bar = control_bar(session)
+    with gr.Group(elem_classes="ddviz-settings"):
+        mode = gr.Radio(MODES, value=start.mode, label="Mode", elem_classes="ddviz-mode")
+        numbers = {
+            name: gr.Number(getattr(start, name), label=label, info=hint, step=step)
+            for name, label, hint, step in NUMBERS
+        }
+        seed = gr.Number(
+            start.seed, label="Seed", info=SEED_NOTE, placeholder="fresh", elem_classes="ddviz-seed"
+        )
+        chat = gr.Checkbox(
+            start.chat, label="Chat template", info="wraps the prompt as the target expects it"
+        )
+    return Form(prompt=prompt, chat=chat, mode=mode, seed=seed, **numbers), bar
+
+
+def _connect(session: Session, form: Form, bar: gr.HTML, viewer: gr.HTML) -> None:
+    def begin(*fields: Any, one_step: bool = False) -> tuple[Any, Any]:
+        try:
+            session.generate(params(Form(*fields)), one_step=one_step)
+        except DdvizError as error:
+            return gr.skip(), {"error": str(error), "nonce": session.next_nonce()}
+        return session.viewer_value(), {"error": None, "nonce": session.next_nonce()}
+
+    quiet = {"show_progress": "hidden", "queue": False, "api_visibility": "private"}
+    bar.generate(begin, [*form], [viewer, bar], **quiet)
+    bar.generate_step(functools.partial(begin, one_step=True), [*form], [viewer, bar], **quiet)
+    form.prompt.submit(begin, [*form], [viewer, bar], **quiet)
+    bar.run(session.viewer_value, None, viewer, **quiet)
+    tree_fields = [getattr(form, name) for name in TREE_ONLY]
+    form.mode.change(
+        lambda mode: [gr.update(interactive=mode == "ddtree")] * len(tree_fields),
+        form.mode,
+        tree_fields,
+        **quiet,
+    )
+
+
+def _number(value: Any, label: str, whole: bool) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise DdvizError(f"{label} is empty; type a number")
+    if whole and not (math.isfinite(value) and value == int(value)):
+        raise DdvizError(f"{label} is {value:g}, must be a whole number")
+    return int(value) if whole else float(value)

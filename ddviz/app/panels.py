@@ -1,0 +1,144 @@
+"""The panels that Gradio does not have: the viewer, the control bar, the notice; and their server functions.
+
+In:  requests from the browser, each one argument of any shape.
+Out: plain dicts; {"error": sentence} where a request makes no sense.
+Not here: tabs (live.py, replay.py).
+
+Every template is a constant: what a model wrote would be executed inside one. The browser pulls data through
+the server functions and shows it with textContent.
+"""
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+from msgspec import to_builtins
+
+from ddviz.app.session import Session, status_dict
+from ddviz.errors import DdvizError
+from ddviz.viewer.html import assets
+from ddviz.viewer.view import empty_view, poll_view, step_view
+
+HERE = Path(__file__).parent
+Answer = dict[str, Any]
+
+
+def viewer_panel(session: Session, label: str, value: Answer | None = None) -> gr.HTML:
+    """Shows the trace that its value {"trace": id, "live": bool, "nonce": n} names; a new n draws anew."""
+    return gr.HTML(
+        value,
+        html_template=f'<section class="ddviz-stage" aria-label="{label}"></section>',
+        js_on_load=script("viewer_panel.js", before=assets().js),
+        server_functions=[poll_function(session), step_function(session)],
+        apply_default_css=False,
+        elem_classes="ddviz-viewer-panel",
+    )
+
+
+def control_bar(session: Session) -> gr.HTML:
+    """Generate, Pause, Step, Resume, Stop and the engine's state.
+
+    Its value is {"error": why Python refused, or None, "nonce": n}. Its events for Python: `generate` and
+    `generate_step` (begin a run), `run` (the current run is another one than this page last saw).
+    """
+    return gr.HTML(
+        {"error": None, "nonce": 0},
+        html_template='<section class="ddviz-bar" aria-label="Engine"></section>',
+        js_on_load=script("control_bar.js"),
+        server_functions=[status_function(session), control_function(session)],
+        apply_default_css=False,
+    )
+
+
+def notice_panel(value: Answer | None = None) -> gr.HTML:
+    """A line of plain text: {"text": sentence, "error": bool}."""
+    return gr.HTML(
+        value or {"text": "", "error": False},
+        html_template='<p class="ddviz-notice" role="status"></p>',
+        js_on_load=script("notice.js"),
+        apply_default_css=False,
+    )
+
+
+def script(name: str, before: str = "") -> str:
+    return f"{before}\n{(HERE / name).read_text('utf-8')}"
+
+
+def answering(function: Callable[[Answer], Answer]) -> Callable[[Any], Answer]:
+    """The app's wrapper: bad requests and user-data errors become {"error": sentence}."""
+
+    @functools.wraps(function)
+    def answer(request: Any = None) -> Answer:
+        try:
+            if not isinstance(request, dict):
+                raise DdvizError("a request must be an object")
+            return function(request)
+        except DdvizError as error:
+            return {"error": str(error)}
+
+    answer.__annotations__ = {}  # Gradio inspects them
+    return answer
+
+
+def poll_function(session: Session) -> Callable[[Any], Answer]:
+    @answering
+    def poll(request: Answer) -> Answer:
+        trace_id, since = _trace_id(request), _index(request, "since")
+        growing = session.growing(trace_id)
+        view = session.registry.view(trace_id, lambda trace: poll_view(trace, since), growing)
+        status = {"status": status_dict(session.status())} if growing else {}
+        return {**(view or empty_view(since)), "growing": growing, **status}
+
+    return poll
+
+
+def step_function(session: Session) -> Callable[[Any], Answer]:
+    @answering
+    def step(request: Answer) -> Answer:
+        trace_id, index = _trace_id(request), _index(request, "index")
+
+        def view(trace: Any) -> Answer:
+            if index >= len(trace.steps):
+                raise DdvizError(f"there is no step {index}; the trace has {len(trace.steps)} so far")
+            return step_view(trace, index)
+
+        return session.registry.view(trace_id, view, session.growing(trace_id)) or {
+            "error": f"there is no step {index}; the trace has not begun"
+        }
+
+    return step
+
+
+def status_function(session: Session) -> Callable[[Any], Answer]:
+    @answering
+    def status(request: Answer) -> Answer:
+        now = session.status()
+        return {**status_dict(now), "model": to_builtins(now.model), "run": session.viewer_value()}
+
+    return status
+
+
+def control_function(session: Session) -> Callable[[Any], Answer]:
+    @answering
+    def control(request: Answer) -> Answer:
+        action = request.get("action")
+        session.control(action if isinstance(action, str) else "")
+        return {"done": True}
+
+    return control
+
+
+def _trace_id(request: Answer) -> str:
+    trace_id = request.get("trace")
+    if not isinstance(trace_id, str) or len(trace_id) > 64:
+        raise DdvizError("trace must be the id of an open trace")
+    return trace_id
+
+
+def _index(request: Answer, name: str) -> int:
+    value = request.get(name)
+    if type(value) is not int or not 0 <= value < 2**53:  # type(): True is no number here
+        raise DdvizError(f"{name} must be a whole number, 0 or more")
+    return value

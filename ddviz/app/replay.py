@@ -1,0 +1,77 @@
+"""The Replay tab: a sample, a saved run or a dropped file, in the same viewer. Needs no engine."""
+
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from ddviz.app.panels import notice_panel, viewer_panel
+from ddviz.app.session import Session
+from ddviz.app.traces import Entry, Registry
+from ddviz.errors import DdvizError
+
+WELCOME = "Pick a sample, pick a saved run, or drop a .ddviz file."
+
+
+def replay_tab(session: Session, tab: gr.Tab) -> Any:
+    """Build the tab. Returns a function for the page's load, and its outputs."""
+    registry = session.registry
+    with gr.Column(elem_classes="ddviz-replay"):
+        with gr.Row(elem_classes="ddviz-pickers"):
+            sample = gr.Dropdown(_choices(registry.samples()), value=None, label="Sample", min_width=220)
+            saved = gr.Dropdown(_choices(registry.saved_runs()), value=None, label="Saved run", min_width=220)
+            file = gr.File(
+                label="Trace file", type="filepath", height=36, min_width=200, elem_classes="ddviz-drop"
+            )
+        notice = notice_panel({"text": WELCOME, "error": False})
+        viewer = viewer_panel(session, "Recorded run")
+    _connect(session, tab, sample, saved, file, notice, viewer)
+    return lambda: [gr.update(choices=_choices(entries)) for entries in _lists(registry)], [sample, saved]
+
+
+def open_trace(session: Session, trace_id: str, about: str = "") -> tuple[Any, Any]:
+    """Viewer value and notice of a picked trace; one that can't be read leaves the viewer as it is."""
+    try:
+        session.registry.view(trace_id, lambda trace: None, session.growing(trace_id))
+    except DdvizError as error:
+        return gr.skip(), {"text": str(error), "error": True}
+    value = {"trace": trace_id, "live": session.growing(trace_id), "nonce": session.next_nonce()}
+    return value, {"text": about, "error": False}
+
+
+def open_upload(session: Session, path: str) -> tuple[Any, Any]:
+    try:
+        trace_id = session.registry.add_upload(Path(path))
+    except DdvizError as error:
+        return gr.skip(), {"text": str(error), "error": True}
+    return open_trace(session, trace_id)
+
+
+def _connect(
+    session: Session, tab: Any, sample: Any, saved: Any, file: Any, notice: Any, viewer: Any
+) -> None:
+    registry = session.registry
+
+    def pick_sample(trace_id: str | None) -> list[Any]:
+        about = next((entry.about for entry in registry.samples() if entry.id == trace_id), "")
+        return [*open_trace(session, trace_id or "", about), None, None]
+
+    def pick_saved(trace_id: str | None) -> list[Any]:
+        return [*open_trace(session, trace_id or ""), None, None]
+
+    def drop(path: str | None) -> list[Any]:
+        return [*open_upload(session, path or ""), None, None]
+
+    quiet = {"show_progress": "hidden", "queue": False, "api_visibility": "private"}
+    sample.input(pick_sample, sample, [viewer, notice, saved, file], **quiet)
+    saved.input(pick_saved, saved, [viewer, notice, sample, file], **quiet)
+    file.upload(drop, file, [viewer, notice, sample, saved], **quiet)
+    tab.select(lambda: gr.update(choices=_choices(registry.saved_runs())), None, saved, **quiet)
+
+
+def _lists(registry: Registry) -> list[list[Entry]]:
+    return [registry.samples(), registry.saved_runs()]
+
+
+def _choices(entries: list[Entry]) -> list[tuple[str, str]]:
+    return [(entry.title, entry.id) for entry in entries]

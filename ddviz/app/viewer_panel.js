@@ -1,0 +1,45 @@
+// Joins the viewer to Gradio: mounts it on the trace that props.value names, and gives it a source to pull from.
+const stage = element.querySelector(".ddviz-stage");
+let mounted = null; // {key, view}
+
+// Nothing is asked for while the tab is not shown: being watched costs the engine time.
+async function shown(wanted) {
+  while (stage.offsetParent === null) {
+    if (!wanted()) return new Promise(() => {}); // the viewer that asked is gone
+    await new Promise((resolve) => setTimeout(resolve, 200));
+  }
+}
+
+async function ask(method, request) {
+  const answer = await server[method](request).catch(() => ({ error: "the app does not answer" }));
+  if (answer.error) throw new Error(answer.error);
+  return answer;
+}
+
+function sourceOf(trace, key) {
+  const wanted = () => element.isConnected && mounted?.key === key;
+  return {
+    async poll(since) {
+      await shown(wanted);
+      const answer = await ask("poll", { trace, since });
+      if (wanted() && !answer.growing) mounted.view.update({ live: false }); // finished, or its engine died
+      return answer;
+    },
+    step: (index) => ask("step", { trace, index }),
+  };
+}
+
+function draw() {
+  const value = props.value;
+  const key = value ? `${value.trace} ${value.nonce}` : null;
+  stage.classList.toggle("ddviz-is-empty", !value);
+  if (key === (mounted?.key ?? null)) return;
+  mounted?.view.destroy();
+  mounted = null;
+  if (!value) return;
+  mounted = { key };
+  mounted.view = ddviz.mount(stage, sourceOf(value.trace, key), { live: value.live });
+}
+
+watch("value", draw);
+draw();

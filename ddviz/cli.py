@@ -1,0 +1,244 @@
+"""The command line: one function per command, errors handled once, in `main`.
+
+Exit codes: 0 done (doctor: clean) · 1 failed (doctor: findings) · 2 misuse.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ddviz import __version__
+from ddviz.engines.base import MAX_BUDGET, EngineOptions, GenerateParams
+from ddviz.errors import BadValueError, DdvizError, TraceError
+
+SEED_NOTE = "the same seed gives the same text in one mode, not across modes"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = _parser().parse_args(argv)
+    try:
+        return int(args.command(args) or 0)
+    except DdvizError as error:
+        print(f"ddviz: {error}", file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:  # `ddviz show x.ddviz | head`
+        sys.stderr.close()
+        return 0
+    except KeyboardInterrupt:
+        return 130
+
+
+# -------------------------------------------------------------------- commands
+
+
+def run_app(args: argparse.Namespace) -> None:
+    from ddviz.app.main import launch
+    from ddviz.engines.process import EngineProcess
+
+    launch(EngineProcess(_engine_options(args)), host=args.host, port=args.port, runs=args.runs)
+
+
+def record(args: argparse.Namespace) -> None:
+    from ddviz.engines.torch_engine.record import Recording
+
+    params = _params(args, prompt=args.prompt).checked()
+    engine = _load(args)
+    with Recording(args.out, overwrite=args.force) as recording:
+        result = engine.generate(params, recording)
+    accept = sum(result.accept_lengths) / max(1, result.steps)
+    print(engine.target.tokenizer.decode(result.output_ids, skip_special_tokens=True))
+    print(
+        f"{args.out}: {len(result.output_ids)} tokens in {result.steps} steps, accept length {accept:.2f}, "
+        f"{result.tokens_per_s:.1f} tokens/s, finished: {result.finish_reason}",
+        file=sys.stderr,
+    )
+
+
+def show(args: argparse.Namespace) -> None:
+    from rich.console import Console
+
+    from ddviz.trace import load
+    from ddviz.trace.render import as_json, render_step, render_summary
+
+    trace = load(args.trace)
+    if args.json:
+        print(as_json(trace, args.step))
+        return
+    console = Console(highlight=False)
+    console.print(render_summary(trace) if args.step is None else render_step(trace, args.step))
+
+
+def import_reference(args: argparse.Namespace) -> None:
+    from ddviz.trace.importers import import_reference as run
+
+    run(args.source, args.out, overwrite=args.force)
+    print(f"{args.out}: written; look at it with: ddviz show {args.out}", file=sys.stderr)
+
+
+def doctor(args: argparse.Namespace) -> int:
+    from ddviz.check.doctor import examine_path, print_report
+
+    try:
+        reports = examine_path(args.trace)
+    except TraceError as error:
+        raise BadValueError(str(error)) from None
+    return print_report(reports, as_json=args.json)
+
+
+def bench(args: argparse.Namespace) -> None:
+    from ddviz import bench as b
+
+    prompts = b.read_prompts(args.prompts, args.limit, args.tag)
+    params = _params(args, prompt="-").checked()
+    engine = _load(args)
+
+    def progress(done: int) -> None:
+        print(f"\r{done} of {len(prompts)} prompts", end="", file=sys.stderr, flush=True)
+
+    results = b.run_bench(engine, prompts, args.modes, params, progress)
+    print(file=sys.stderr)
+    if args.json:
+        print(b.report_json(engine, params, results))
+    else:
+        from rich.console import Console
+
+        Console(highlight=False).print(b.report_table(engine, results))
+
+
+# -------------------------------------------------------------------- arguments
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="ddviz",
+        description="A microscope and debugger for tree speculative decoding. Without a command: start the app.",
+    )
+    parser.add_argument("--version", action="version", version=f"ddviz {__version__}")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default %(default)s)")
+    parser.add_argument("--port", type=int, default=7860, help="port to listen on (default %(default)s)")
+    parser.add_argument("--runs", type=Path, help="folder for live traces (default: the user's data folder)")
+    _add_engine(parser)
+    parser.set_defaults(command=run_app)
+    commands = parser.add_subparsers(title="commands", metavar="")
+
+    p = _command(commands, "record", record, "run a prompt and record its trace")
+    p.add_argument("--prompt", required=True, help="what to say to the target")
+    p.add_argument("--out", type=Path, required=True, help="the trace to write, NAME.ddviz")
+    p.add_argument("--force", action="store_true", help="overwrite an existing trace")
+    p.add_argument("--mode", choices=("ar", "dflash", "ddtree"), default="ddtree", help="default %(default)s")
+    p.add_argument("--no-chat", dest="chat", action="store_false", help="continue the bare prompt, no chat template")
+    _add_params(p)
+    _add_engine(p)
+
+    p = _command(commands, "show", show, "print a trace, or one step of it as a tree")
+    p.add_argument("trace", type=Path)
+    p.add_argument("--step", type=int, help="the step to draw, from 0")
+    p.add_argument("--json", action="store_true", help="print JSON")
+
+    p = _command(commands, "import", import_reference, "make a trace of a reference implementation's save_tree_traces")
+    p.add_argument("source", type=Path, help="JSON: round_trees, output_ids, num_input_tokens")
+    p.add_argument("out", type=Path)
+    p.add_argument("--force", action="store_true", help="overwrite an existing trace")
+
+    p = _command(commands, "doctor", doctor, "find faults in a trace, or in all traces of a folder")
+    p.add_argument("trace", type=Path, metavar="FILE|DIR")
+    p.add_argument("--json", action="store_true", help="print findings as JSON")
+
+    p = _command(commands, "bench", bench, "measure tokens/s, accept length and losslessness of each mode")
+    p.add_argument("--prompts", type=Path, required=True, help='JSON Lines: {"prompt": ...} or {"messages": [...]}')
+    p.add_argument("--modes", type=_modes, default=["ar", "dflash", "ddtree"], help="default ar,dflash,ddtree")
+    p.add_argument("--limit", type=_positive, help="use the first N prompts")
+    p.add_argument("--tag", help="use the prompts with this tag")
+    p.add_argument("--json", action="store_true", help="print JSON")
+    p.add_argument("--no-chat", dest="chat", action="store_false", help="bare prompts, no chat template")
+    _add_params(p)
+    _add_engine(p)
+    return parser
+
+
+def _command(commands, name: str, function, text: str) -> argparse.ArgumentParser:  # type: ignore[no-untyped-def]
+    parser = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+    parser.set_defaults(command=function)
+    return parser
+
+
+def _add_params(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("settings")
+    group.add_argument("--budget", type=int, default=16, help=f"tree nodes beside the root, 1..{MAX_BUDGET} (default 16)")
+    group.add_argument("--topk-cap", type=int, default=4, help="children a node may have, 0 = no cap (default 4)")
+    group.add_argument("--temperature", type=float, default=0.0, help="0 = greedy (default)")
+    group.add_argument("--top-k", type=int, default=0, help="keep the k likeliest tokens, 0 = off (default)")
+    group.add_argument("--top-p", type=float, default=1.0, help="keep the likeliest mass p, 1 = off (default)")
+    group.add_argument("--seed", type=int, help=f"default: a fresh one, which the trace names; {SEED_NOTE}")
+    group.add_argument("--max-tokens", type=int, default=192, help="output tokens at most (default 192)")
+    group.add_argument("--threshold-single", type=float, default=1.0, help="1 = exact (default)")
+    group.add_argument("--threshold-acc", type=float, default=1.0, help="1 = exact (default)")
+
+
+def _add_engine(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("engine")
+    group.add_argument("--target", help="folder or hub id of the target (default: the demo target)")
+    group.add_argument("--draft", help="folder or hub id of a DFlash drafter that fits it")
+    group.add_argument("--device", default="auto", help="cpu, cuda, cuda:N (default: cuda where there is one)")
+    group.add_argument(
+        "--dtype",
+        choices=("float32", "bfloat16"),
+        default="float32",
+        help="default float32; bfloat16 may part from autoregressive at near-ties",
+    )
+    group.add_argument("--draft-dtype", choices=("float32", "bfloat16"), help="of the drafter (default: as --dtype)")
+
+
+def _params(args: argparse.Namespace, prompt: str) -> GenerateParams:
+    return GenerateParams(
+        prompt=prompt,
+        chat=args.chat,
+        mode=getattr(args, "mode", "ddtree"),
+        budget=args.budget,
+        topk_cap=args.topk_cap,
+        temperature=args.temperature,
+        top_k=args.top_k,
+        top_p=args.top_p,
+        seed=args.seed,
+        max_new_tokens=args.max_tokens,
+        threshold_single=args.threshold_single,
+        threshold_acc=args.threshold_acc,
+    )
+
+
+def _engine_options(args: argparse.Namespace) -> EngineOptions:
+    return EngineOptions(
+        target=args.target, draft=args.draft, device=args.device, dtype=args.dtype, draft_dtype=args.draft_dtype
+    )
+
+
+def _load(args: argparse.Namespace):  # type: ignore[no-untyped-def]
+    """The engine in this process, its loading told on stderr."""
+    from ddviz.engines.torch_engine.loading import load_engine
+
+    def report(state: str, sentence: str, fraction: float | None) -> None:
+        if state == "fetching":
+            end = "\r" if fraction is not None and fraction < 1 else "\n"
+            share = "" if fraction is None else f" {fraction:4.0%}"
+            print(f"{sentence}{share}", end=end, file=sys.stderr, flush=True)
+
+    return load_engine(_engine_options(args), report)
+
+
+def _modes(text: str) -> list[str]:
+    modes = text.split(",")
+    unknown = [mode for mode in modes if mode not in ("ar", "dflash", "ddtree")]
+    if unknown or len(set(modes)) < len(modes):
+        raise argparse.ArgumentTypeError(f"{text!r}: must list ar, dflash, ddtree, each once at most")
+    return modes
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: must be a whole number >= 1")
+    return int(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

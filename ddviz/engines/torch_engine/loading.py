@@ -1,0 +1,39 @@
+"""From EngineOptions to an engine that can run: fetch the demo target if need be, load, apply DDVIZ_FAULT.
+
+In:  EngineOptions, a function that is told how far things are.
+Out: TorchEngine.
+"""
+
+from collections.abc import Callable
+
+from ddviz.engines.base import EngineOptions, ModelInfo, State
+from ddviz.engines.torch_engine.engine import TorchEngine
+from ddviz.engines.torch_engine.faults import engine_class
+from ddviz.engines.torch_engine.fetch import demo_drafter, demo_target
+from ddviz.engines.torch_engine.models import load_pair
+
+Report = Callable[[State, str, float | None], None]  # state, sentence, fraction done or None
+
+
+def load_engine(options: EngineOptions, report: Report = lambda *_: None) -> TorchEngine:
+    """Load what the options ask for. Raises EngineError with what is missing and what to do."""
+    kind = engine_class()
+    target, draft = options.target, options.draft
+    if target is None:
+        target = str(demo_target(lambda sentence, fraction: report("fetching", sentence, fraction)))
+        draft = draft or str(demo_drafter())
+    report("loading", "loading the model", None)
+    return kind(load_pair(target, draft, options.dtype, options.device, options.draft_dtype))
+
+
+def model_info(engine: TorchEngine) -> ModelInfo:
+    target, drafter = engine.target, engine.drafter
+    return ModelInfo(
+        target=target.name,
+        draft=None if drafter is None else drafter.name,
+        block_size=None if drafter is None else drafter.block_size,
+        context_length=target.context_length,
+        vocab_size=target.vocab_size,
+        device=engine.device,
+        dtype=str(target.dtype).removeprefix("torch."),
+    )

@@ -1,0 +1,244 @@
+"""Loading: the target, its tokenizer, and a drafter that fits.
+
+In:  folder or hub id of a Hugging Face causal LM of the Llama or Qwen family, and of a DFlash drafter.
+Out: Target (forward, head, text to ids and back), Drafter.
+Not here: the demo pair's download (fetch.py).
+"""
+
+import inspect
+import json
+import platform
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
+from transformers.utils import logging as transformers_logging
+
+from ddviz.engines.torch_engine.drafter import Drafter, check_fit, load_drafter
+from ddviz.engines.torch_engine.kv_cache import SlotCache
+from ddviz.errors import EngineError
+
+SUPPORTED = ("llama", "qwen2", "qwen3")
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+transformers_logging.disable_progress_bar()
+
+
+class Target:
+    """A causal LM whose forward takes explicit positions, mask and slots.
+
+    hidden_size, num_layers, vocab_size, context_length describe it; stop_ids end a text.
+    """
+
+    def __init__(self, model: nn.Module, tokenizer: PreTrainedTokenizerBase, name: str) -> None:
+        config = model.config
+        self.model, self.tokenizer, self.name = model, tokenizer, name
+        self.hidden_size: int = config.hidden_size
+        self.num_layers: int = config.num_hidden_layers
+        self.vocab_size: int = config.vocab_size
+        self.context_length: int = config.max_position_embeddings
+        self.stop_ids = _stop_ids(model, tokenizer)
+        self.token_bytes = token_bytes_function(tokenizer)
+        self._cache_argument = _cache_argument(model.model)
+        self._features: dict[int, torch.Tensor] = {}
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.lm_head.weight.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.model.lm_head.weight.dtype
+
+    def capture(self, layer_ids: list[int]) -> None:
+        """Keep the outputs of these layers at every forward: the drafter's features."""
+        for layer in layer_ids:
+            self.model.model.layers[layer].register_forward_hook(self._keeper(layer))
+
+    def new_cache(self, capacity: int) -> SlotCache:
+        config = self.model.config
+        head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        return SlotCache(self.num_layers, config.num_key_value_heads, head_dim, capacity, self.dtype, self.device)
+
+    def forward(
+        self, token_ids: torch.Tensor, positions: torch.Tensor, cache: SlotCache, mask: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Run n tokens behind the committed rows; their KV lies in the cache, uncommitted.
+
+        token_ids, positions [n]; mask [n, committed + n] bool, None = causal. Returns hidden states [n, hidden].
+        """
+        output = self.model.model(
+            input_ids=token_ids[None],
+            position_ids=positions[None],
+            attention_mask=None if mask is None else self._additive(mask),
+            use_cache=True,
+            **{self._cache_argument: cache},
+        )
+        return output.last_hidden_state[0]
+
+    def features(self, layer_ids: list[int]) -> torch.Tensor:
+        """Features [n, ids * hidden] of the last forward."""
+        return torch.cat([self._features[layer] for layer in layer_ids], dim=-1)
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """float32 logits [n, V]."""
+        return self.model.lm_head(hidden).float()
+
+    def embed(self, token_ids: torch.Tensor) -> torch.Tensor:
+        return self.model.model.embed_tokens(token_ids)
+
+    def encode(self, prompt: str, chat: bool) -> tuple[list[int], str]:
+        """Token ids and the text they came from. Raises EngineError where a chat template is asked for and absent."""
+        if not chat:
+            return self.tokenizer(prompt)["input_ids"], prompt
+        if not self.tokenizer.chat_template:
+            raise EngineError(f"the target {self.name} has no chat template; switch it off (--no-chat)")
+        messages = [{"role": "user", "content": prompt}]
+        text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        return self.tokenizer(text, add_special_tokens=False)["input_ids"], text
+
+    def _additive(self, mask: torch.Tensor) -> torch.Tensor:
+        lowest = torch.finfo(self.dtype).min
+        return torch.zeros(mask.shape, dtype=self.dtype, device=self.device).masked_fill_(~mask, lowest)[None, None]
+
+    def _keeper(self, layer: int) -> Callable[..., None]:
+        def keep(module: nn.Module, args: object, output: torch.Tensor | tuple[torch.Tensor, ...]) -> None:
+            self._features[layer] = (output if isinstance(output, torch.Tensor) else output[0])[0]
+
+        return keep
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    target: Target
+    drafter: Drafter | None
+
+
+def load_pair(
+    target: str, draft: str | None, dtype: str = "float32", device: str = "auto", draft_dtype: str | None = None
+) -> Pair:
+    """Load a target and, unless `draft` is None, a drafter that fits it.
+
+    target, draft   folders or hub ids
+    dtype           "float32" or "bfloat16"; draft_dtype likewise, default the same
+    device          "cpu", "cuda", "cuda:1" or "auto" (cuda where there is one)
+
+    Raises EngineError with one sentence where that does not work.
+    """
+    torch_device = _device(device)
+    loaded = _load_target(target, DTYPES[dtype], torch_device)
+    if draft is None:
+        return Pair(loaded, None)
+    drafter = load_drafter(_folder_of(draft), DTYPES[draft_dtype or dtype], torch_device)
+    check_fit(drafter, loaded)  # type: ignore[arg-type]
+    loaded.capture(drafter.target_layer_ids)
+    return Pair(loaded, drafter)
+
+
+def device_name(device: torch.device) -> str:
+    """ "cpu: AMD EPYC, 2 threads", "cuda: NVIDIA H200"."""
+    if device.type == "cuda":
+        return f"cuda: {torch.cuda.get_device_name(device)}"
+    return f"cpu: {_cpu_model()}, {torch.get_num_threads()} threads"
+
+
+def token_bytes_function(tokenizer: PreTrainedTokenizerBase) -> Callable[[int], bytes]:
+    """From a token id to its raw bytes, for byte-level and SentencePiece-like vocabularies."""
+    special = {token: added.content for token, added in tokenizer.added_tokens_decoder.items()}
+    byte_level = _is_byte_level(tokenizer)
+    byte_of = _byte_level_alphabet()
+
+    def token_bytes(token: int) -> bytes:
+        if token in special:
+            return special[token].encode()
+        piece = tokenizer.convert_ids_to_tokens(token)
+        if piece is None:  # ids beyond the tokenizer, where the model's vocabulary is padded
+            return f"⟨{token}⟩".encode()
+        if byte_level:
+            return bytes(byte_of[c] for c in piece) if all(c in byte_of for c in piece) else piece.encode()
+        if re.fullmatch(r"<0x[0-9A-F]{2}>", piece):
+            return bytes([int(piece[3:5], 16)])
+        return piece.replace("▁", " ").encode()
+
+    return token_bytes
+
+
+def _load_target(name: str, dtype: torch.dtype, device: torch.device) -> Target:
+    try:
+        config = AutoConfig.from_pretrained(name)
+        if config.model_type not in SUPPORTED:
+            raise EngineError(
+                f"{name}: model type {config.model_type} is not supported by the embedded engine "
+                f"(supported: {', '.join(SUPPORTED)})"
+            )
+        if getattr(config, "use_sliding_window", False) and getattr(config, "sliding_window", None):
+            raise EngineError(f"{name}: targets with sliding-window attention are not supported")
+        model = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, attn_implementation="sdpa")
+        tokenizer = AutoTokenizer.from_pretrained(name)
+    except (OSError, ValueError) as error:
+        first_line = str(error).strip().splitlines()[0]
+        raise EngineError(f"the target {name} could not be loaded: {first_line:.300}") from None
+    return Target(model.to(device).eval().requires_grad_(False), tokenizer, Path(name).name if Path(name).exists() else name)
+
+
+def _folder_of(name: str) -> Path:
+    """A local folder, or a hub id's snapshot."""
+    if Path(name).is_dir():
+        return Path(name)
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors"]))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        first_line = str(error).strip().splitlines()[0]
+        raise EngineError(f"the drafter {name} is no folder, and no hub model that can be fetched: {first_line:.300}") from None
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise EngineError(f"no such device: {name}; use cpu, cuda or cuda:N") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise EngineError(f"device {name} was asked for, but this torch ({torch.__version__}) sees no CUDA GPU")
+    return device
+
+
+def _cache_argument(model: nn.Module) -> str:
+    """transformers renamed `past_key_values` to `cache` between 5.12 and 5.24."""
+    return "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
+
+
+def _stop_ids(model: nn.Module, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    configured = getattr(model.generation_config, "eos_token_id", None)
+    ids = configured if isinstance(configured, list) else [configured]
+    return sorted({token for token in [*ids, tokenizer.eos_token_id] if token is not None})
+
+
+def _is_byte_level(tokenizer: PreTrainedTokenizerBase) -> bool:
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    return backend is not None and "ByteLevel" in json.dumps(json.loads(backend.to_str()).get("decoder"))
+
+
+def _byte_level_alphabet() -> dict[str, int]:
+    """The printable character that stands for each byte in a byte-level vocabulary (GPT-2's table)."""
+    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    alphabet = {chr(byte): byte for byte in printable}
+    others = [byte for byte in range(256) if byte not in printable]
+    return alphabet | {chr(256 + offset): byte for offset, byte in enumerate(others)}
+
+
+def _cpu_model() -> str:
+    try:
+        info = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return platform.processor() or platform.machine()
+    found = re.search(r"model name\s*:\s*(.+)", info)
+    return found.group(1).strip() if found else platform.machine()

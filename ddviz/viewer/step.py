@@ -1,0 +1,348 @@
+"""What the viewer draws of one step: every node with its numbers, the path, the bonus, the stage times.
+
+In:  Trace and the place of a step in it.
+Out: step_view: plain JSON; what the trace lacks is null.
+Not here: following a trace (view.py), why a node was accepted or not (verdict.py), judging the recorder (check/doctor.py).
+
+Steps may be damaged and still decode: lists too short, parents that do not exist, links that run in circles. Nothing
+here raises for that. What can't be placed hangs below the root, and `faults` (of the step, and of each node) say so.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddviz.trace import Trace
+from ddviz.trace.schema import Step, TargetRows
+from ddviz.tree import node_statuses, unpack_mask
+from ddviz.viewer.verdict import Examined, bonus_reason, node_reasons, running_sums
+
+JSON = dict[str, Any]
+_MAX_TABLE_MASK = 1100  # a mask wider than the kernels allow is no mask
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A tree that can be drawn, whatever the trace says: every node has a parent that leads to the root."""
+
+    parents: list[int]  # [n] parents[0] = -1
+    depths: list[int]  # [n]
+    children: list[list[int]]  # [n] in the order the kernel examines them
+    next_token: NDArray[np.int64]  # [n] first child, -1 = none; the recorded links, those out of range dropped
+    next_sibling: NDArray[np.int64]  # [n]
+    path: list[int]  # accepted path, root first
+
+
+def step_view(trace: Trace, i: int) -> JSON:
+    """Step number `i` of the trace in full. Raises IndexError where there is no such step."""
+    if not 0 <= i < len(trace.steps):
+        raise IndexError(f"step {i} of {len(trace.steps)}")
+    step = trace.steps[i]
+    faults: list[str] = []
+    node_faults: list[list[str]] = [[] for _ in step.tree.tokens]
+    shape = shape_of(step, faults, node_faults)
+    faults += _wrong_lengths(step)
+    total, stages = stage_times(step.times_us)
+    return {
+        "i": i,
+        "index": step.index,
+        "prefix_len": step.prefix_len,
+        "n": len(step.tree.tokens),
+        "kernel": step.accept.kernel,
+        "accept_len": step.accept.num_accepted + 1,
+        "path": shape.path,
+        "nodes": _nodes(trace, step, shape, node_faults),
+        "bonus": _bonus(trace, step, shape),
+        "emitted": [{"id": token, "label": trace.tokens.label(token)} for token in step.emitted],
+        "ms": total,
+        "stages": stages,
+        "times_us": step.times_us,
+        "batch": _batch(step),
+        "mask": _mask_rows(step),
+        "commit": _commit(step),
+        "nonfinite": step.target.nonfinite if step.target else 0,
+        "faults": faults,
+    }
+
+
+def shape_of(step: Step, faults: list[str], node_faults: list[list[str]]) -> Shape:
+    """The tree as it can be drawn; what had to be bent for that is added to the faults."""
+    n = len(step.tree.tokens)
+    parents, depths = _parents(step.tree.parents, n, node_faults)
+    next_token, next_sibling = _links(step, parents, n)
+    children = _children(parents, next_token, next_sibling, node_faults)
+    return Shape(parents, depths, children, next_token, next_sibling, _path(step, n, faults))
+
+
+def stage_times(times_us: dict[str, float]) -> tuple[float | None, dict[str, float]]:
+    """Milliseconds of the whole step and of each stage. An entry `total` or `step` is the whole, else their sum."""
+    stages = {name: us / 1000 for name, us in times_us.items() if name not in ("total", "step")}
+    whole = times_us.get("total", times_us.get("step"))
+    return (sum(stages.values()) if whole is None else whole / 1000) if times_us else None, stages
+
+
+def at(values: Sequence[Any] | None, i: int) -> Any:
+    """values[i], or None where there is no such entry (a negative i is none)."""
+    return values[i] if values is not None and 0 <= i < len(values) else None
+
+
+def finite(value: float | None) -> float | None:
+    """JSON has no infinities: they read as absent."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _parents(recorded: list[int], n: int, node_faults: list[list[str]]) -> tuple[list[int], list[int]]:
+    """Parents and depths; a node whose parents do not lead to the root hangs below the root."""
+    parents, depths = [-1] + [0] * (n - 1), [0] * n
+    known = {0}
+    for node in range(1, n):
+        chain, at_node = [], node
+        while at_node not in known and at_node not in chain:
+            chain.append(at_node)
+            parent = at(recorded, at_node)
+            if parent is None or not 0 <= parent < n:
+                node_faults[at_node].append(f"its parent is {parent}, which is no node; drawn below the root")
+                parent = 0
+            parents[at_node] = at_node = parent
+        if at_node not in known:
+            last = chain[-1]
+            node_faults[last].append(f"its parents run in a circle by node {parents[last]}; drawn below the root")
+            parents[last] = at_node = 0
+        for member in reversed(chain):
+            depths[member] = depths[parents[member]] + 1
+        known.update(chain)
+    return parents[:n], depths
+
+
+def _links(step: Step, parents: list[int], n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """First-child and next-sibling links as recorded, or as the parents imply where none were recorded."""
+    next_token, next_sibling = np.full(n, -1, np.int64), np.full(n, -1, np.int64)
+    if step.retrieve is not None:
+        for links, recorded in ((next_token, step.retrieve.next_token), (next_sibling, step.retrieve.next_sibling)):
+            for node, link in enumerate(recorded[:n]):
+                links[node] = link if 0 <= link < n else -1
+        return next_token, next_sibling
+    last: dict[int, int] = {}
+    for node in range(1, n):
+        parent = parents[node]
+        if parent in last:
+            next_sibling[last[parent]] = node
+        else:
+            next_token[parent] = node
+        last[parent] = node
+    return next_token, next_sibling
+
+
+def _children(
+    parents: list[int], next_token: NDArray[np.int64], next_sibling: NDArray[np.int64], node_faults: list[list[str]]
+) -> list[list[int]]:
+    """Children of every node in link order; those that the links miss come after, by index."""
+    n = len(parents)
+    linked_below: dict[int, int] = {}
+    children: list[list[int]] = [[] for _ in range(n)]
+    for parent in range(n):
+        child = int(next_token[parent])
+        while 0 < child < n and child not in linked_below:
+            linked_below[child] = parent
+            if parents[child] == parent:
+                children[parent].append(child)
+            child = int(next_sibling[child])
+    for node in range(1, n):
+        if node not in linked_below:
+            node_faults[node].append("no retrieve link leads to it")
+        elif linked_below[node] != parents[node]:
+            node_faults[node].append(f"the retrieve links place it below node {linked_below[node]}")
+        if linked_below.get(node) != parents[node]:
+            children[parents[node]].append(node)
+    return children
+
+
+def _path(step: Step, n: int, faults: list[str]) -> list[int]:
+    """The accepted path as node numbers: flat -> local by subtracting row*T."""
+    base = _flat_base(step)
+    path = []
+    for flat in step.accept.index:
+        node = flat - base
+        if not 0 <= node < n:
+            faults.append(f"the accepted path holds flat index {flat}, which is no node of this request")
+        elif node in path:
+            faults.append(f"the accepted path visits node {node} twice")
+        else:
+            path.append(node)
+    if len(step.accept.index) != step.accept.num_accepted + 1:
+        faults.append(f"the accepted path holds {len(step.accept.index)} nodes, not 1 + {step.accept.num_accepted}")
+    return path
+
+
+def _flat_base(step: Step) -> int:
+    if step.batch is not None:
+        return step.batch.row * step.batch.q_len
+    if step.retrieve is not None and step.retrieve.index:
+        return step.retrieve.index[0]
+    return step.accept.index[0] if step.accept.index else 0
+
+
+def _wrong_lengths(step: Step) -> list[str]:
+    """Lists that do not have one entry per node; arrays of the kernels may be wider."""
+    n = len(step.tree.tokens)
+    exact: dict[str, Sequence[Any] | None] = {
+        "tree.parents": step.tree.parents,
+        "tree.ranks": step.tree.ranks,
+        "tree.scores": step.tree.scores,
+    }
+    wide: dict[str, Sequence[Any] | None] = {"positions": step.positions, "slots": step.slots}
+    if step.retrieve is not None:
+        wide |= {f"retrieve.{name}": getattr(step.retrieve, name) for name in ("index", "next_token", "next_sibling")}
+    if step.target is not None:
+        raw, filtered = step.target.raw, step.target.filtered
+        exact |= {f"target.raw.{name}": getattr(raw, name) for name in TargetRows.__struct_fields__}
+        exact["target.filtered.node_probs"] = filtered.node_probs if filtered else None
+    if step.sampling is not None:
+        wide["sampling.coins"] = step.sampling.coins
+    sentences = [
+        f"{name} holds {len(values)} entries for {n} nodes"
+        for group, fits in ((exact, lambda have: have == n), (wide, lambda have: have >= n))
+        for name, values in group.items()
+        if values is not None and not fits(len(values))
+    ]
+    return sentences if n else [*sentences, "the tree has no nodes"]
+
+
+def _nodes(trace: Trace, step: Step, shape: Shape, node_faults: list[list[str]]) -> list[JSON]:
+    n = len(step.tree.tokens)
+    statuses = node_statuses(n, shape.path, shape.next_token, shape.next_sibling)
+    examined = running_sums(step, shape.children, trace.header.threshold_acc)
+    reasons = node_reasons(step, shape.children, shape.parents, shape.path, statuses, examined, trace)
+    return [
+        _node(trace, step, shape, node)
+        | {"status": statuses[node], "why": reasons[node], "faults": node_faults[node]}
+        | _judged(examined.get(node))
+        for node in range(n)
+    ]
+
+
+def _node(trace: Trace, step: Step, shape: Shape, node: int) -> JSON:
+    token = step.tree.tokens[node]
+    retrieve, target, depth = step.retrieve, step.target, shape.depths[node]
+    rank = at(step.tree.ranks, node)
+    raw = target.raw if target else None
+    filtered = target.filtered if target else None
+    return {
+        "i": node,
+        "id": token,
+        "label": trace.tokens.label(token),
+        "bytes": trace.tokens[token].hex(" ") if token in trace.tokens else None,
+        "parent": shape.parents[node],
+        "children": shape.children[node],
+        "depth": depth,
+        "rank": rank,
+        "score": finite(at(step.tree.scores, node)),
+        "draft_prob": _draft_prob(step, trace, shape, node, depth, rank),
+        "target_prob": finite(at(filtered.node_probs if filtered else raw.node_probs if raw else None, node)),
+        "raw_prob": finite(at(raw.node_probs, node)) if raw else None,
+        "coin": finite(at(step.sampling.coins, node)) if step.sampling else None,
+        "flat": at(retrieve.index, node) if retrieve else None,
+        "next_token": at(retrieve.next_token, node) if retrieve else None,
+        "next_sibling": at(retrieve.next_sibling, node) if retrieve else None,
+        "position": at(step.positions, node),
+        "slot": at(step.slots, node),
+        "top": _top(trace, step, node),
+        "top_kind": "filtered" if filtered and filtered.top_ids else "raw" if raw else None,
+        "entropy": finite(at(raw.entropy, node)) if raw else None,
+        "margin": finite(at(raw.margin, node)) if raw else None,
+        "argmax": _token(trace, at(raw.argmax, node)) if raw else None,
+    }
+
+
+def _token(trace: Trace, token: int | None) -> JSON | None:
+    return None if token is None else {"id": token, "label": trace.tokens.label(token)}
+
+
+def _draft_prob(step: Step, trace: Trace, shape: Shape, node: int, depth: int, rank: int | None) -> float | None:
+    """Probability the drafter gave the node's token: from its candidate lists, else from the scores' difference."""
+    if node == 0:
+        return None
+    draft = step.draft
+    if draft is not None and rank is not None and at(at(draft.top_ids, depth - 1), rank) == step.tree.tokens[node]:
+        return _exp(at(at(draft.top_logprobs, depth - 1), rank))
+    scores = step.tree.scores
+    own, above = at(scores, node), at(scores, shape.parents[node])
+    if trace.header.score_kind == "logprob" and own is not None and above is not None:
+        return _exp(own - above)
+    return None
+
+
+def _exp(logprob: float | None) -> float | None:
+    """exp of a log-probability; None where it is none (damage must not overflow)."""
+    return None if logprob is None or not -1e4 < logprob < 1 else math.exp(logprob)
+
+
+def _top(trace: Trace, step: Step, node: int) -> list[JSON]:
+    """The target's likeliest tokens after a node, as acceptance used them where that was recorded."""
+    if step.target is None:
+        return []
+    filtered, rows = step.target.filtered, step.target.raw
+    source = filtered if filtered and filtered.top_ids and filtered.top_probs else rows
+    ids, probs = at(source.top_ids, node) or [], at(source.top_probs, node)
+    return [
+        {"id": token, "label": trace.tokens.label(token), "prob": finite(at(probs, j))} for j, token in enumerate(ids)
+    ]
+
+
+def _judged(examined: Examined | None) -> JSON:
+    if examined is None:
+        return {"judged_by": None, "running": None, "threshold": None}
+    running, threshold = finite(examined.running), finite(examined.threshold)
+    return {"judged_by": finite(examined.coin), "running": running, "threshold": threshold}
+
+
+def _bonus(trace: Trace, step: Step, shape: Shape) -> JSON:
+    """The token the target added at the end of the accepted path."""
+    token, sampling = step.accept.bonus, step.sampling
+    last = shape.path[-1] if shape.path else 0
+    prob = next((t["prob"] for t in _top(trace, step, last) if t["id"] == token), None)
+    if prob is None and sampling is not None:
+        prob = finite(sampling.bonus_prob)
+    return {
+        "id": token,
+        "label": trace.tokens.label(token),
+        "bytes": trace.tokens[token].hex(" ") if token in trace.tokens else None,
+        "parent": last,
+        "depth": (shape.depths[last] if last < len(shape.depths) else 0) + 1,
+        "prob": prob,
+        "final_coin": finite(sampling.final_coin) if sampling else None,
+        "residual_sum": finite(sampling.residual_sum) if sampling else None,
+        "cdf": finite(sampling.bonus_cdf) if sampling else None,
+        "emitted": len(step.emitted) > step.accept.num_accepted,
+        "why": bonus_reason(step, shape.children, last),
+    }
+
+
+def _batch(step: Step) -> JSON | None:
+    batch = step.batch
+    if batch is None:
+        return None
+    return {"id": batch.id, "size": batch.size, "row": batch.row, "q_len": batch.q_len, "mode": batch.mode}
+
+
+def _commit(step: Step) -> JSON | None:
+    commit = step.commit
+    if commit is None:
+        return None
+    return {name: getattr(commit, name) for name in commit.__struct_fields__}
+
+
+def _mask_rows(step: Step) -> list[str] | None:
+    """The attention mask as recorded, one string of 0 and 1 per query node; None where it is absent or misshapen."""
+    width = step.batch.q_len if step.batch else len(step.tree.tokens)
+    if step.mask is None or not 0 < width <= _MAX_TABLE_MASK:
+        return None
+    try:
+        mask = unpack_mask(step.mask, width)
+    except ValueError:
+        return None
+    return ["".join(row) for row in mask.astype(np.uint8).astype(str)]

@@ -1,0 +1,120 @@
+// The same tree on a canvas, for more than about 300 nodes. Only what is in view is drawn, and labels only where
+// they can be read.
+
+const READABLE_SCALE = 0.45;
+
+function createCanvasTree(parent, palette) {
+  const canvas = make("canvas", "ddviz-canvas");
+  canvas.setAttribute("aria-hidden", "true");
+  const spoken = make("div", "ddviz-spoken"); // what a screen reader finds in place of the pixels
+  spoken.setAttribute("role", "treeitem");
+  parent.append(canvas, spoken);
+  let layout = null;
+  let view = { x: 0, y: 0, k: 1 };
+  let marks = [null, null];
+
+  function paint() {
+    if (!layout) return;
+    const [width, height] = [canvas.clientWidth, canvas.clientHeight];
+    const context = sharpContext(canvas, width, height);
+    const colours = palette();
+    context.translate(view.x, view.y);
+    context.scale(view.k, view.k);
+    const seen = visibleTest(view, width, height);
+    paintEdges(context, layout.edges.filter(({ from, to }) => seen(from, to)), colours);
+    for (const item of layout.items) if (seen(item, item)) paintNode(context, item, colours, view.k);
+    paintRing(context, marks[1], colours.faint);
+    paintRing(context, marks[0], colours.focus);
+  }
+
+  return {
+    element: canvas,
+    draw(next) {
+      layout = next;
+    },
+    move(next) {
+      view = next;
+      paint();
+    },
+    mark(selected, hovered) {
+      marks = [selected, hovered];
+      spoken.setAttribute("aria-label", selected ? describe(selected) : "no node selected");
+      spoken.setAttribute("aria-selected", String(selected !== null));
+      paint();
+    },
+    elementOf: () => spoken,
+    clear() {
+      layout = null;
+      marks = [null, null];
+      sharpContext(canvas, canvas.clientWidth, canvas.clientHeight);
+    },
+  };
+}
+
+// Whether the box around two items meets the window.
+function visibleTest({ x, y, k }, width, height) {
+  const [left, top, right, bottom] = [-x / k, -y / k, (width - x) / k, (height - y) / k];
+  return (a, b) =>
+    Math.max(a.x + a.w, b.x + b.w) >= left &&
+    Math.min(a.x, b.x) <= right &&
+    Math.max(a.y, b.y) + b.h >= top &&
+    Math.min(a.y, b.y) <= bottom;
+}
+
+function paintEdges(context, edges, colours) {
+  const styles = { plain: [colours.edge, 1.25, []], accepted: [colours.accepted, 3, []], bonus: [colours.bonus, 2, [2, 4]] };
+  for (const kind of ["plain", "accepted", "bonus"]) {
+    [context.strokeStyle, context.lineWidth] = styles[kind];
+    context.setLineDash(styles[kind][2]);
+    context.beginPath();
+    for (const edge of edges) {
+      if (edge.kind !== kind) continue;
+      const { x0, y0, x1, y1, trunk } = edgePoints(edge);
+      context.moveTo(x0, y0);
+      if (y0 !== y1) {
+        context.lineTo(trunk, y0);
+        context.lineTo(trunk, y1);
+      }
+      context.lineTo(x1, y1);
+    }
+    context.stroke();
+  }
+  context.setLineDash([]);
+}
+
+function paintNode(context, item, colours, scale) {
+  const look = {
+    root: [colours.ink, colours.ink, colours.panel],
+    accepted: [colours.accepted, colours.accepted, colours.acceptedInk],
+    rejected: [colours.rejectedSoft, colours.rejected, colours.rejected],
+    unreached: [colours.panel, colours.faint, colours.muted],
+    bonus: [colours.bonusSoft, colours.bonus, colours.bonus],
+  }[item.status];
+  const path = new Path2D(outline(item));
+  context.save();
+  context.translate(item.x, item.y);
+  [context.fillStyle, context.strokeStyle] = look;
+  context.lineWidth = 1.25;
+  context.setLineDash(item.status === "unreached" ? [3, 3] : item.status === "bonus" ? [2, 3] : []);
+  context.fill(path);
+  context.stroke(path);
+  if (scale >= READABLE_SCALE) {
+    context.font = LABEL_FONT;
+    context.fillStyle = look[2];
+    context.direction = "ltr";
+    if (item.sign) context.fillText(item.sign, 8, baselineOf(item));
+    context.fillText(item.label, 9 + item.signWidth, baselineOf(item));
+  }
+  if (item.node.faults?.length) {
+    context.fillStyle = colours.warn;
+    context.fillText("!", item.w - 2, 3);
+  }
+  context.restore();
+}
+
+function paintRing(context, item, colour) {
+  if (!item) return;
+  context.strokeStyle = colour;
+  context.lineWidth = 2;
+  context.strokeRect(item.x - 3, item.y - 3, item.w + 6, item.h + 6);
+}

@@ -1,0 +1,121 @@
+"""An Engine without a model: a thread that writes a made-up trace slowly, and honours Control."""
+
+import threading
+import time
+from pathlib import Path
+
+from ddviz.engines.base import Control, EngineStatus, GenerateParams, ModelInfo, State
+from ddviz.errors import EngineError, TraceError
+from ddviz.trace import Recorder, schema
+from tests.app import fake_trace
+
+MODEL = ModelInfo(
+    target="fake-target",
+    draft="fake-draft",
+    block_size=fake_trace.BLOCK,
+    context_length=1000,
+    vocab_size=len(fake_trace.VOCAB),
+    device="cpu",
+    dtype="float32",
+)
+
+
+class FakeEngine:
+    """step_s   seconds a step takes
+    hostile  the text is made of tokens that would like to be executed
+    """
+
+    def __init__(self, step_s: float = 0.05, hostile: bool = False, prefill_s: float = 0.0) -> None:
+        self.step_s, self.hostile, self.prefill_s = step_s, hostile, prefill_s
+        self.calls: list[str] = []
+        self.refusal: str | None = None  # the next request fails with this before it writes anything
+        self._state: State = "ready"
+        self._message = ""
+        self._error: str | None = None
+        self._trace: str | None = None
+        self._progress: float | None = None
+        self._control = Control()
+        self._thread: threading.Thread | None = None
+
+    # --- what the app asks
+
+    def status(self) -> EngineStatus:
+        paused = self._state == "running" and self._control.waiting
+        return EngineStatus(
+            state="paused" if paused else self._state,
+            message=self._message,
+            progress=self._progress,
+            model=MODEL if self._state in ("ready", "running", "prefill") else None,
+            trace=self._trace,
+            error=self._error,
+        )
+
+    def generate(self, params: GenerateParams, trace: Path) -> None:
+        if self._state != "ready":
+            raise EngineError(f"the engine is {self._state}, not ready")
+        self.calls.append("generate")
+        self._error, refusal, self.refusal = None, self.refusal, None
+        if refusal:
+            self._error = refusal
+            return
+        self._control, self._state, self._trace = Control(), "prefill", str(trace)
+        self._thread = threading.Thread(target=self._run, args=(params, trace, self._control), daemon=True)
+        self._thread.start()
+
+    def pause(self) -> None:
+        self.calls.append("pause")
+        self._control.pause()
+
+    def resume(self) -> None:
+        self.calls.append("resume")
+        self._control.resume()
+
+    def step(self) -> None:
+        self.calls.append("step")
+        self._control.step()
+
+    def stop(self) -> None:
+        self.calls.append("stop")
+        self._control.stop()
+
+    def restart(self) -> None:
+        self.calls.append("restart")
+        self.be("ready")
+
+    def close(self) -> None:
+        self._control.stop()
+        if self._thread is not None:
+            self._thread.join(5)
+
+    # --- what a test does to it
+
+    def be(self, state: State, message: str = "", progress: float | None = None) -> None:
+        """As if the engine had come to this state; "failed" and "off" end a run without an end event."""
+        self._state, self._message, self._progress = state, message, progress
+        if state in ("failed", "off"):
+            self._control.stop()
+
+    def _run(self, params: GenerateParams, path: Path, control: Control) -> None:
+        try:
+            with Recorder(path, fake_trace.header(params), fake_trace.VOCAB.__getitem__) as recorder:
+                self._write(recorder, params, control)
+        except TraceError as error:
+            self._error = str(error)
+        if self._state not in ("failed", "off"):
+            self._state = "ready"
+
+    def _write(self, recorder: Recorder, params: GenerateParams, control: Control) -> None:
+        time.sleep(self.prefill_s)
+        output = fake_trace.begin(recorder, params, self.hostile)
+        self._state = "running"
+        reason, count = "length", 0
+        for step in fake_trace.steps(params, self.hostile):
+            if not control.before_step():
+                reason = "stopped"
+                break
+            time.sleep(self.step_s)
+            recorder.step(step)
+            output += step.emitted
+            count += 1
+        if self._state not in ("failed", "off"):
+            recorder.end(schema.End(finish_reason=reason, output_ids=output, steps=count))

@@ -1,0 +1,195 @@
+"""Live without a browser: the form, the session and the engine, on a FakeEngine."""
+
+import pytest
+
+from ddviz.app.live import DEFAULTS, Form, params, values
+from ddviz.app.panels import poll_function, status_function
+from ddviz.app.session import Session
+from ddviz.app.traces import Registry
+from ddviz.engines.base import GenerateParams
+from ddviz.errors import DdvizError, EngineError, TraceError
+from ddviz.trace import load
+from tests.app.conftest import wait_until
+
+LONG = GenerateParams(prompt="first words", max_new_tokens=100_000)
+SHORT = GenerateParams(prompt="first words", max_new_tokens=30)
+
+
+def form(**changes) -> Form:
+    fields = {name: getattr(DEFAULTS, name) for name in Form._fields}
+    return Form(**{**fields, **changes})
+
+
+def state(session) -> str:
+    return session.status().state
+
+
+# --- the form
+
+
+def test_the_form_as_it_stands_is_the_default_request():
+    assert params(form()) == DEFAULTS
+
+
+def test_numbers_arrive_as_the_browser_sends_them():
+    asked = params(form(budget=1024.0, topk_cap=0, temperature=1, top_p=0.5, seed=7.0))
+    assert (asked.budget, asked.topk_cap, asked.temperature, asked.top_p, asked.seed) == (
+        1024,
+        0,
+        1.0,
+        0.5,
+        7,
+    )
+    assert isinstance(asked.budget, int)
+    assert isinstance(asked.temperature, float)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"budget": 1}, {"budget": 1024}, {"temperature": 1e-9}, {"temperature": 100}]
+)
+def test_the_ends_of_the_ranges_work(changes):
+    params(form(**changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"prompt": ""}, "the prompt is empty"),
+        ({"prompt": "  \n "}, "the prompt is empty"),
+        ({"prompt": None}, "the prompt is empty"),
+        ({"temperature": -1}, "temperature is -1, must be >= 0"),
+        ({"temperature": None}, "Temperature is empty"),
+        ({"temperature": float("nan")}, "temperature is nan"),
+        ({"budget": 0}, "budget is 0, must be from 1 to 1024"),
+        ({"budget": 1025}, "budget is 1025"),
+        ({"budget": 2.5}, "Budget is 2.5, must be a whole number"),
+        ({"budget": "16"}, "Budget"),
+        ({"budget": float("inf")}, "Budget is inf, must be a whole number"),
+        ({"topk_cap": -1}, "topk_cap is -1"),
+        ({"top_p": 0}, "top_p is 0"),
+        ({"top_k": -3}, "top_k is -3"),
+        ({"max_new_tokens": 0}, "max tokens is 0"),
+        ({"seed": -1}, "seed is -1"),
+        ({"seed": 1e300}, "seed is"),
+        ({"mode": "eagle"}, "the mode must be one of"),
+        ({"mode": None}, "the mode must be one of"),
+    ],
+)
+def test_a_bad_field_gets_one_sentence(changes, sentence):
+    with pytest.raises(DdvizError) as caught:
+        params(form(**changes))
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+# --- a run
+
+
+def test_a_run_is_written_to_the_runs_folder_under_its_name(session, folders):
+    run = session.generate(SHORT)
+    wait_until(lambda: state(session) == "ready")
+    assert run.path.parent == folders[1]
+    assert run.path.name.endswith("-ddtree-first-words.ddviz")
+    assert load(run.path).end.finish_reason == "length"
+
+
+def test_the_viewer_follows_the_run_to_its_end(session):
+    poll = poll_function(session)
+    run = session.generate(SHORT)
+    answer, rows = poll({"trace": run.trace, "since": 0}), []
+    assert answer["status"]["state"] in ("prefill", "running")
+    while answer["end"] is None:
+        answer = poll({"trace": run.trace, "since": len(rows)})
+        rows += answer["steps"]
+    assert [row["i"] for row in rows] == list(range(len(load(run.path).steps)))
+
+
+def test_pause_step_resume_stop(session, engine):
+    run = session.generate(LONG)
+    wait_until(lambda: state(session) == "running")
+    session.control("pause")
+    wait_until(lambda: state(session) == "paused")
+    wait_until(lambda: len(load(run.path).steps) == len(load(run.path).steps))
+    before = settled_steps(run)
+    session.control("step")
+    wait_until(lambda: len(load(run.path).steps) == before + 1)
+    assert settled_steps(run) == before + 1
+    session.control("resume")
+    wait_until(lambda: len(load(run.path).steps) > before + 3)
+    session.control("stop")
+    wait_until(lambda: state(session) == "ready")
+    assert load(run.path).end.finish_reason == "stopped"
+
+
+def settled_steps(run) -> int:
+    """Steps once their number no longer changes; a step of the engine takes 10 ms."""
+    import time
+
+    count = -1
+    while count != (now := len(load(run.path).steps)):
+        count = now
+        time.sleep(0.1)
+    return count
+
+
+def test_step_begins_a_run_that_halts_after_its_first_step(session):
+    run = session.generate(LONG, one_step=True)
+    wait_until(lambda: state(session) == "paused")
+    assert settled_steps(run) == 1
+
+
+def test_a_second_run_is_refused_while_one_is_at_work(session):
+    run = session.generate(LONG)
+    with pytest.raises(EngineError, match="stop it first"):
+        session.generate(SHORT)
+    assert session.run is run
+
+
+def test_bad_parameters_never_reach_the_engine(session, engine):
+    with pytest.raises(DdvizError, match="prompt is empty"):
+        session.generate(GenerateParams(prompt=" "))
+    assert engine.calls == []
+    assert session.run is None
+
+
+def test_a_run_that_the_engine_refuses_leaves_the_one_before_on_screen(session, engine):
+    first = session.generate(SHORT)
+    wait_until(lambda: state(session) == "ready")
+    engine.refusal = "the prompt has 9,000 tokens, the context holds 8,192; shorten it"
+    session.generate(SHORT)
+    status = status_function(session)({})
+    assert "shorten it" in status["error"]
+    assert status["run"]["trace"] == first.trace
+
+
+def test_an_engine_that_dies_keeps_the_trace_and_says_so(session, engine):
+    run = session.generate(LONG)
+    wait_until(lambda: run.path.exists() and len(load(run.path).steps) > 2)
+    engine.be("off", "the engine was killed by SIGKILL\nlast line of its log")
+    status = status_function(session)({})
+    assert (status["state"], status["run"]["live"]) == ("off", False)
+    answer = poll_function(session)({"trace": run.trace, "since": 0})
+    assert answer["total"] > 2
+    assert "status" not in answer
+    session.control("restart")
+    assert state(session) == "ready"
+
+
+def test_a_page_that_is_reloaded_finds_the_run_and_its_settings(session):
+    asked = GenerateParams(prompt="other words", budget=7, temperature=0.5, max_new_tokens=100_000)
+    run = session.generate(asked)
+    assert session.viewer_value() == {"trace": run.trace, "live": True, "nonce": run.nonce}
+    assert values(session) == form(prompt="other words", budget=7, temperature=0.5, max_new_tokens=100_000)
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_the_run(engine, tmp_path):
+    (tmp_path / "runs").write_text("a file where the folder should be")
+    session = Session(engine, Registry(tmp_path, tmp_path / "runs"))
+    with pytest.raises(TraceError, match="choose a folder with --runs"):
+        session.generate(SHORT)
+    assert engine.calls == []
+
+
+def test_without_an_engine_generate_says_what_to_do(folders):
+    with pytest.raises(EngineError, match="only Replay works"):
+        Session(None, Registry(*folders)).generate(SHORT)

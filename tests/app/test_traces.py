@@ -1,0 +1,177 @@
+"""The registry: what may be read, and that nothing a browser sends becomes a path."""
+
+import os
+from datetime import datetime
+
+import pytest
+
+from ddviz.app import traces
+from ddviz.app.traces import Registry, read_lessons, run_name, run_title, unused_path
+from ddviz.engines.base import GenerateParams
+from ddviz.errors import DdvizError, TraceError
+from tests.app import fake_trace
+
+PARAMS = GenerateParams(prompt="p", max_new_tokens=20)
+
+
+@pytest.fixture
+def registry(tmp_path):
+    for folder in ("samples", "runs"):
+        (tmp_path / folder).mkdir()
+    return Registry(tmp_path / "samples", tmp_path / "runs")
+
+
+def steps_of(trace):
+    return len(trace.steps)
+
+
+def test_a_file_keeps_its_id_and_another_file_gets_another(registry, tmp_path):
+    first = registry.add(tmp_path / "a.ddviz")
+    assert registry.add(tmp_path / "x" / ".." / "a.ddviz") == first
+    assert registry.add(tmp_path / "b.ddviz") != first
+    assert first in registry
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        "",
+        "..",
+        "../../etc/passwd",
+        "/etc/passwd",
+        "a.ddviz",
+        "samples/a.ddviz",
+        "file:///etc/passwd",
+        "%2e%2e",
+        "\0",
+    ],
+)
+def test_only_an_id_that_was_given_out_is_looked_up(registry, tmp_path, sent):
+    fake_trace.write(tmp_path / "samples" / "a.ddviz", PARAMS)
+    registry.samples()
+    with pytest.raises(DdvizError, match="not open in the app"):
+        registry.view(sent, steps_of)
+
+
+def test_the_path_itself_is_no_id(registry, tmp_path):
+    path = fake_trace.write(tmp_path / "samples" / "a.ddviz", PARAMS)
+    registry.samples()
+    with pytest.raises(DdvizError, match="not open in the app"):
+        registry.view(str(path), steps_of)
+
+
+def test_samples_come_in_the_order_of_their_readme(registry, tmp_path):
+    for name in ("alpha", "beta", "gamma"):
+        fake_trace.write(tmp_path / "samples" / f"{name}.ddviz", PARAMS)
+    (tmp_path / "samples" / "README.md").write_text(
+        "| [`gamma.ddviz`](gamma.ddviz) | how **greedy** goes |\n"
+    )
+    listed = registry.samples()
+    assert [entry.title for entry in listed] == ["gamma", "alpha", "beta"]
+    assert listed[0].about == "how greedy goes"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "| `a-b.ddviz` | what it teaches |",
+        "| [`a-b.ddviz`](a-b.ddviz) | what it teaches |",
+        "- `a-b.ddviz`: what it teaches",
+        "**a-b.ddviz** what it teaches",
+        "* [a-b.ddviz](a-b.ddviz) - what it teaches",
+    ],
+)
+def test_a_lesson_is_read_from_any_usual_list(tmp_path, line):
+    (tmp_path / "README.md").write_text(f"# Samples\n\n{line}\n")
+    assert read_lessons(tmp_path / "README.md") == {"a-b": "what it teaches"}
+
+
+def test_saved_runs_come_newest_first_and_other_files_not_at_all(registry, tmp_path):
+    for age, name in enumerate(["2026-11-29T20-41-07-ddtree-new", "2026-11-28T20-41-07-ar-old", "mine"]):
+        path = fake_trace.write(tmp_path / "runs" / f"{name}.ddviz", PARAMS)
+        os.utime(path, (1_800_000_000 - age, 1_800_000_000 - age))
+    (tmp_path / "runs" / "notes.txt").write_text("no trace")
+    titles = [entry.title for entry in registry.saved_runs()]
+    assert titles == ["29 Nov 20:41:07 · ddtree new", "28 Nov 20:41:07 · ar old", "mine"]
+
+
+def test_folders_that_do_not_exist_are_empty(tmp_path):
+    registry = Registry(tmp_path / "none", tmp_path / "nothing")
+    assert registry.samples() == registry.saved_runs() == []
+
+
+def test_a_growing_file_is_read_on_from_where_it_was(registry, tmp_path):
+    path = tmp_path / "runs" / "r.ddviz"
+    trace_id = registry.add(path)
+    assert registry.view(trace_id, steps_of, growing=True) is None  # not there yet
+    whole = fake_trace.write(tmp_path / "whole.ddviz", PARAMS).read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    some = registry.view(trace_id, steps_of, growing=True)
+    path.write_bytes(whole)
+    assert 0 < some < registry.view(trace_id, steps_of, growing=True)
+
+
+def test_a_cut_off_end_is_damage_only_where_nobody_writes_on(registry, tmp_path):
+    path = fake_trace.write(tmp_path / "runs" / "r.ddviz", PARAMS)
+    path.write_bytes(path.read_bytes()[:-10])
+    trace_id = registry.add(path)
+    assert registry.view(trace_id, lambda trace: trace.damage, growing=True) is None
+    assert "cut off" in registry.view(trace_id, lambda trace: trace.damage)
+
+
+def test_a_flipped_bit_leaves_the_steps_before_it(registry, tmp_path):
+    path = fake_trace.write(tmp_path / "runs" / "r.ddviz", PARAMS)
+    data = bytearray(path.read_bytes())
+    data[int(len(data) * 0.8)] ^= 1
+    path.write_bytes(data)
+    steps, damage = registry.view(registry.add(path), lambda trace: (len(trace.steps), trace.damage))
+    assert steps > 0
+    assert "damaged at byte" in damage
+
+
+@pytest.mark.parametrize("content", [b"", b"hello, I am a text file", b"\x28\xb5\x2f\xfd\x00"])
+def test_a_file_that_is_no_trace_is_named_without_its_folder(registry, tmp_path, content):
+    path = tmp_path / "notes.ddviz"
+    path.write_bytes(content)
+    with pytest.raises(TraceError) as caught:
+        registry.view(registry.add_upload(path), steps_of)
+    assert str(caught.value).startswith("notes.ddviz: ")
+    assert str(tmp_path) not in str(caught.value)
+
+
+def test_an_upload_above_the_limit_is_refused(registry, tmp_path, monkeypatch):
+    monkeypatch.setattr(traces, "MAX_UPLOAD", 10)
+    path = fake_trace.write(tmp_path / "big.ddviz", PARAMS)
+    with pytest.raises(TraceError, match="larger than"):
+        registry.add_upload(path)
+
+
+def test_only_some_traces_stay_in_memory_and_any_can_be_read_again(registry, tmp_path, monkeypatch):
+    monkeypatch.setattr(traces, "MAX_OPEN", 2)
+    ids = [registry.add(fake_trace.write(tmp_path / f"{i}.ddviz", PARAMS)) for i in range(4)]
+    counts = [registry.view(trace_id, steps_of) for trace_id in ids]
+    assert len(registry._open) == 2
+    assert registry.view(ids[0], steps_of) == counts[0]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "name"),
+    [
+        ("First, WORDS of a prompt that goes on", "2026-11-29T20-41-07-ddtree-first-words-of-a-prompt"),
+        ("../../etc/passwd", "2026-11-29T20-41-07-ddtree-etc-passwd"),
+        ("你好", "2026-11-29T20-41-07-ddtree-prompt"),
+        ("x" * 300, "2026-11-29T20-41-07-ddtree-" + "x" * 40),
+    ],
+)
+def test_a_run_is_named_after_its_time_mode_and_first_words(prompt, name):
+    assert run_name("ddtree", prompt, datetime(2026, 11, 29, 20, 41, 7)) == name
+
+
+def test_two_runs_in_one_second_get_two_files(tmp_path):
+    first = unused_path(tmp_path, "run")
+    first.touch()
+    assert unused_path(tmp_path, "run").name == "run-2.ddviz"
+
+
+def test_a_name_that_only_looks_like_a_time_is_its_own_title(tmp_path):
+    assert run_title(tmp_path / "2026-99-99T20-41-07-x.ddviz") == "2026-99-99T20-41-07-x"

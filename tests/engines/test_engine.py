@@ -1,0 +1,328 @@
+"""The step loop on tiny random models: lossless, stoppable, and recorded from its own buffers."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+import torch
+
+try:
+    from ddviz.check.doctor import examine
+except ImportError:
+    examine = lambda t: []
+from ddviz.engines.base import FAULTS, Control, GenerateParams
+from ddviz.engines.torch_engine import faults
+from ddviz.engines.torch_engine.engine import TorchEngine
+from ddviz.engines.torch_engine.models import load_pair
+from ddviz.engines.torch_engine.probs import target_probs as torch_target_probs
+from ddviz.engines.torch_engine.record import NoRecording, Recording
+from ddviz.errors import BadValueError, EngineError
+from ddviz.trace import load
+from ddviz.tree import target_probs
+
+PROMPTS = ["Hello, wörld", "a b c d", "日本"]
+WIDE = {"mode": "ddtree", "budget": 200, "topk_cap": 0}  # covers most of the tiny vocabulary: nodes are accepted
+
+
+def request(prompt="Hello, wörld", **settings):
+    return GenerateParams(prompt=prompt, **{"max_new_tokens": 40, "seed": 3, **settings})
+
+
+def recorded(engine, path, **settings):
+    with Recording(path) as recording:
+        result = engine.generate(request(**settings), recording)
+    return result, load(path)
+
+
+# ------------------------------------------------------------------ lossless
+
+
+@pytest.mark.parametrize("prompt", PROMPTS)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"mode": "dflash"},
+        {"mode": "ddtree", "budget": 1},
+        {"mode": "ddtree", "budget": 16, "topk_cap": 4},
+        WIDE,
+        {"mode": "ddtree", "budget": 1024, "topk_cap": 0},
+        {"mode": "ddtree", "budget": 16, "temperature": 1e-9},
+        {"mode": "ddtree", "budget": 64, "temperature": 1.0, "top_k": 1},
+    ],
+    ids=str,
+)
+def test_greedy_output_equals_autoregressive(engine, prompt, settings):
+    plain = engine.generate(request(prompt, mode="ar"))
+    assert engine.generate(request(prompt, **settings)).output_ids == plain.output_ids
+
+
+def test_a_wide_tree_accepts_nodes_at_all(engine):
+    """Guards the test above: it would prove little on trees that are always refused."""
+    assert max(engine.generate(request(**WIDE)).accept_lengths) >= 2
+
+
+def test_autoregressive_output_equals_the_library_s_own_generation(engine):
+    ids, _ = engine.prepare(request())
+    theirs = engine.target.model.generate(torch.tensor([ids]), max_new_tokens=40, do_sample=False)[0, len(ids) :].tolist()
+    assert engine.generate(request(mode="ar")).output_ids == theirs
+
+
+@pytest.mark.parametrize("settings", [{"mode": "dflash"}, WIDE], ids=["chain", "tree"])
+def test_committed_kv_equals_that_of_a_plain_forward(engine, settings, monkeypatch):
+    """After the last step every committed row, packed or not, is what the target computes for the text itself."""
+    runs = []
+    monkeypatch.setattr(engine, "_new_run", lambda *args: runs.append(TorchEngine._new_run(engine, *args)) or runs[0])
+    result = engine.generate(request(**settings))
+    cache = runs[0].cache
+    ids, _ = engine.prepare(request())
+    text = torch.tensor(ids + result.output_ids)[: cache.length]
+    fresh = engine.target.new_cache(len(text))
+    with torch.inference_mode():
+        engine.target.forward(text, torch.arange(len(text)), fresh)
+    n = min(len(text), cache.length)
+    torch.testing.assert_close(cache.rows[..., :n, :], fresh.rows[..., :n, :], rtol=1e-4, atol=1e-4)
+
+
+def test_drafting_from_the_cache_equals_drafting_from_the_whole_context(engine):
+    """The drafter's committed context, appended piece by piece, gives what one pass over all features gives."""
+    drafter, hidden = engine.drafter, engine.target.hidden_size
+    torch.manual_seed(0)
+    features = torch.randn(17, len(drafter.target_layer_ids) * hidden)
+    block = torch.randn(drafter.block_size, hidden)
+    with torch.inference_mode():
+        whole, pieces = drafter.new_cache(40), drafter.new_cache(40)
+        drafter.append_context(features, whole)
+        expected = drafter(block, whole)
+        for part in features.split([1, 7, 4, 5]):
+            drafter(torch.randn_like(block), pieces)  # the rows a block leaves behind must not matter
+            drafter.append_context(part, pieces)
+        torch.testing.assert_close(drafter(block, pieces), expected, rtol=1e-5, atol=1e-5)
+
+
+# ------------------------------------------------------------------ sampled
+
+
+@pytest.mark.parametrize(
+    ("temperature", "top_k", "top_p"), [(1.0, 0, 1.0), (0.6, 20, 1.0), (1.3, 0, 0.8), (1.0, 50, 0.9), (100.0, 0, 1.0)]
+)
+def test_torch_probabilities_equal_those_of_tree(temperature, top_k, top_p):
+    logits = torch.randn(9, 400, generator=torch.Generator().manual_seed(1)) * 4
+    mine = torch_target_probs(logits, temperature, top_k, top_p).numpy()
+    theirs = target_probs(logits.numpy(), temperature, top_k, top_p)
+    np.testing.assert_allclose(mine, theirs, rtol=2e-5, atol=1e-7)
+    assert ((mine > 0) == (theirs > 0)).all()
+
+
+@pytest.mark.parametrize("settings", [{"mode": "ar"}, {"mode": "dflash"}, WIDE], ids=["ar", "chain", "tree"])
+def test_the_same_seed_repeats_a_sampled_run(llama, settings):
+    runs = [llama.generate(request(temperature=1.0, **settings)) for _ in range(2)]
+    other = llama.generate(request(temperature=1.0, **{**settings, "seed": 4}))
+    assert runs[0].output_ids == runs[1].output_ids != other.output_ids
+
+
+def test_second_token_of_a_tree_is_distributed_as_the_target_says(llama):
+    """The token after the first, verified 3,000 times with fresh coins, against target_probs at T = 0.7, top_p 0.9.
+
+    Chi-square over bins of at least 8 expected counts; a right engine exceeds the 1e-4 quantile once in 10,000
+    choices of seeds, and the seeds are fixed.
+    """
+    params = request(temperature=0.7, top_p=0.9, mode="ddtree", budget=30, topk_cap=0)
+    ids, _ = llama.prepare(params)
+    run = llama._new_run(params, len(ids))
+    draws = []
+    with torch.inference_mode():
+        llama._prefill(run, ids, NoRecording(), None, Control())
+        tree = llama.build(run, llama.draft(run))
+        inputs = llama.compile(run, tree)
+        for _ in range(3000):  # nothing is committed, so the step can be verified again
+            draws.append(llama.verify(run, tree, inputs).outcome.emitted[0])
+        text = torch.tensor([*ids, run.root])
+        hidden = llama.target.forward(text, torch.arange(len(text)), llama.target.new_cache(len(text)))
+        probs = target_probs(llama.target.logits(hidden[-1:]).numpy(), 0.7, 0, 0.9)[0].astype(np.float64)
+    expected, counts = len(draws) * probs, np.bincount(draws, minlength=len(probs))
+    assert counts[probs == 0].sum() == 0
+    large = expected >= 8
+    observed = [*counts[large], counts[~large].sum()]
+    wanted = [*expected[large], expected[~large].sum()]
+    statistic = sum((o - e) ** 2 / e for o, e in zip(observed, wanted, strict=True) if e > 0)
+    freedom = len(observed) - 1
+    assert freedom >= 5
+    assert statistic < chi_square_quantile_1e4(freedom), f"{statistic = } at {freedom} degrees of freedom"
+
+
+def chi_square_quantile_1e4(freedom: int) -> float:
+    """Upper 1e-4 quantile by Wilson and Hilferty, good to a percent here."""
+    z = 3.719
+    return freedom * (1 - 2 / (9 * freedom) + z * (2 / (9 * freedom)) ** 0.5) ** 3
+
+
+# ------------------------------------------------------------------ ends
+
+
+def test_a_stop_token_inside_an_accepted_path_cuts_the_output(llama, tmp_path, monkeypatch):
+    free = llama.generate(request(**WIDE))
+    at = np.cumsum([1, *free.accept_lengths])
+    step = next(i for i, length in enumerate(free.accept_lengths) if length >= 2)
+    stop = free.output_ids[at[step]]  # first token of a step that accepts more than one
+    assert stop not in free.output_ids[: at[step]]
+    monkeypatch.setattr(llama.target, "stop_ids", [stop])
+    result, trace = recorded(llama, tmp_path / "x.ddviz", **WIDE)
+    assert result.output_ids == free.output_ids[: at[step] + 1]
+    assert result.finish_reason == "stop"
+    last = trace.steps[-1]
+    assert last.emitted == [stop] and len(last.accept.predicts) > 1
+    assert examine(trace) == []
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 17])
+def test_max_new_tokens_counts_the_prefill_token(llama, limit):
+    result = llama.generate(request(max_new_tokens=limit, **WIDE))
+    assert len(result.output_ids) == limit and result.finish_reason == "length"
+
+
+def test_generation_ends_where_the_context_ends(llama):
+    prompt = "x" * (llama.target.context_length - 40)
+    result = llama.generate(request(prompt, max_new_tokens=1000, chat=False, **WIDE))
+    assert result.finish_reason == "context" and len(result.output_ids) == 40
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"prompt": "  \n"}, "prompt is empty"),
+        ({"temperature": -1.0}, "temperature is -1"),
+        ({"temperature": float("nan")}, "temperature is nan"),
+        ({"budget": 0}, "budget is 0"),
+        ({"budget": 1025}, "budget is 1025"),
+        ({"topk_cap": -1}, "topk_cap is -1"),
+        ({"top_p": 0.0}, "top_p is 0"),
+        ({"top_k": -2}, "top_k is -2"),
+        ({"max_new_tokens": 0}, "max tokens is 0"),
+        ({"seed": -1}, "seed is -1"),
+        ({"threshold_acc": 1.5}, "thresholds are 1 and 1.5"),
+    ],
+    ids=str,
+)
+def test_bad_values_get_one_sentence(llama, settings, sentence):
+    with pytest.raises(BadValueError, match=sentence):
+        llama.generate(GenerateParams(**{"prompt": "hi", **settings}))
+
+
+def test_a_prompt_as_long_as_the_context_is_refused(llama):
+    with pytest.raises(EngineError, match=r"prompt has 512 tokens, the target's context holds 512"):
+        llama.generate(request("x" * 512, chat=False))
+
+
+def test_a_cap_above_the_vocabulary_is_clamped_with_a_note(llama, tmp_path):
+    _, trace = recorded(llama, tmp_path / "x.ddviz", budget=16, topk_cap=10**6)
+    assert trace.header.topk_cap == llama.target.vocab_size
+    assert "above the vocabulary" in trace.header.notes[0]
+
+
+def test_without_a_drafter_only_autoregression_runs(tiny_folders):
+    alone = TorchEngine(load_pair(str(tiny_folders["llama"][0]), None))
+    assert len(alone.generate(request(mode="ar", max_new_tokens=5)).output_ids) == 5
+    with pytest.raises(EngineError, match="needs a drafter"):
+        alone.generate(request())
+
+
+# ------------------------------------------------------------------ control
+
+
+def test_pause_step_resume_and_stop_act_between_steps(llama, tmp_path):
+    control, path = Control(), tmp_path / "x.ddviz"
+    control.pause()
+    done = []
+
+    def run():
+        with Recording(path) as recording:
+            done.append(llama.generate(request(mode="ar", max_new_tokens=30), recording, control))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+
+    def steps_become(n):
+        deadline = time.time() + 20
+        while time.time() < deadline:
+            if path.exists() and path.stat().st_size and len(load(path).steps) == n:
+                time.sleep(0.05)  # and stay so
+                return len(load(path).steps) == n
+            time.sleep(0.01)
+        return False
+
+    assert steps_become(0)
+    control.step()
+    assert steps_become(1)
+    control.step()
+    control.step()
+    assert steps_become(3)
+    control.stop()
+    thread.join(20)
+    assert done[0].finish_reason == "stopped" and done[0].steps == 3
+    assert load(path).end.finish_reason == "stopped"
+    assert examine(load(path)) == []
+
+
+# ------------------------------------------------------------------ the trace
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"mode": "ar"},
+        {"mode": "ar", "temperature": 1.0},
+        {"mode": "dflash"},
+        {"mode": "dflash", "temperature": 0.8, "top_k": 30},
+        {"mode": "ddtree"},
+        {"mode": "ddtree", "temperature": 1.0, "top_p": 0.9},
+        WIDE,
+        {**WIDE, "temperature": 1.0},
+        {**WIDE, "temperature": 1.0, "threshold_acc": 0.5, "threshold_single": 0.2},
+        {"mode": "ddtree", "budget": 1024, "topk_cap": 0, "temperature": 100.0, "max_new_tokens": 6},
+    ],
+    ids=str,
+)
+def test_the_doctor_is_silent_on_recorded_traces(engine, tmp_path, settings):
+    result, trace = recorded(engine, tmp_path / "x.ddviz", **settings)
+    assert examine(trace) == []
+    assert trace.damage is None and len(trace.steps) == result.steps
+    assert trace.output_ids == result.output_ids
+
+
+def test_a_step_holds_every_part_of_the_standard_level(llama, tmp_path):
+    _, trace = recorded(llama, tmp_path / "x.ddviz", temperature=1.0, budget=16, topk_cap=4)
+    step = trace.steps[2]
+    parts = ("batch", "draft", "tree", "retrieve", "positions", "slots", "mask", "target", "sampling", "accept", "commit")
+    assert [name for name in parts if getattr(step, name) is None] == []
+    assert len(step.tree.tokens) == 17 and len(step.draft.top_ids) == 5 and len(step.draft.top_ids[0]) == 16
+    assert set(step.times_us) == {"draft", "build", "compile", "verify", "commit"}
+    assert all(us > 0 for us in step.times_us.values())
+
+
+# ------------------------------------------------------------------ faults
+
+
+EXPECTED_RULE = {
+    "chain_mask": "mask",
+    "position_by_index": "positions",
+    "kv_not_packed": "commit",
+    "greedy_kernel_at_temperature": "kernel",
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_every_fault_runs_and_is_named_in_the_header(tiny_folders, tmp_path, name, monkeypatch):
+    monkeypatch.setenv("DDVIZ_FAULT", name)
+    sick = faults.engine_class()(load_pair(*map(str, tiny_folders["llama"])))
+    _, trace = recorded(sick, tmp_path / "x.ddviz", **{**WIDE, "temperature": 1.0})
+    assert trace.header.engine.options["fault"] == name
+    if name in EXPECTED_RULE:
+        rules = {finding.rule for finding in examine(trace)}
+        assert any(EXPECTED_RULE[name] in rule for rule in rules), rules
+
+
+def test_an_unknown_fault_is_refused(monkeypatch):
+    monkeypatch.setenv("DDVIZ_FAULT", "gremlin")
+    with pytest.raises(EngineError, match="must be one of"):
+        faults.engine_class()
