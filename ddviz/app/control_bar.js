@@ -65,10 +65,11 @@ async function look() {
   answer = await server.status({}).catch(() => ({
     state: "lost", message: "The app does not answer; is it still running in its terminal?",
   }));
-  const run = answer.run?.nonce;
-  if (seenRun !== undefined && run !== seenRun) trigger("run");
-  seenRun = run;
   draw();
+  if (answer.state === "lost") return;
+  const run = answer.run?.nonce ?? null;
+  if (seenRun !== undefined && run !== seenRun) trigger("run"); // another page began one, or the engine refused ours
+  seenRun = run;
 }
 
 function draw() {
@@ -80,7 +81,7 @@ function draw() {
   show(problem, refusal ?? answer.error);
   show(message, sentence.charAt(0).toUpperCase() + sentence.slice(1));
   show(log, tail.join("\n").trim());
-  show(model, describe(answer.model));
+  show(model, answer.state === "off" ? "" : describe(answer.model));
   dot.className = `ddviz-dot ddviz-dot-${now}`;
   restart.hidden = now !== "failed" && now !== "off";
   progress.hidden = !WAITING.has(now);

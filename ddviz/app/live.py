@@ -6,11 +6,12 @@ Out: GenerateParams for the session; a refusal as one sentence. What was typed s
 
 import functools
 import math
+import re
 from typing import Any, NamedTuple
 
 import gradio as gr
 
-from ddviz.app.panels import control_bar, viewer_panel
+from ddviz.app.panels import QUIET, control_bar, viewer_panel
 from ddviz.app.session import Session
 from ddviz.engines.base import GenerateParams
 from ddviz.errors import DdvizError
@@ -55,7 +56,13 @@ def live_tab(session: Session) -> Any:
         with gr.Column(elem_classes="ddviz-main", min_width=320):
             viewer = viewer_panel(session, "Live run")
     _connect(session, form, bar, viewer)
-    return lambda: [session.viewer_value(), *values(session)], [viewer, *form]
+
+    def load() -> list[Any]:
+        if session.run is None:
+            return [gr.skip()] * (1 + len(form))
+        return [session.viewer_value(), *values(session)]
+
+    return load, [viewer, *form]
 
 
 def params(form: Form) -> GenerateParams:
@@ -63,7 +70,7 @@ def params(form: Form) -> GenerateParams:
     fields = form._asdict()
     for name, label, _, _ in NUMBERS:
         fields[name] = _number(fields[name], label, whole=name not in FRACTIONS)
-    fields["seed"] = None if form.seed in (None, "") else _number(form.seed, "Seed", whole=True)
+    fields["seed"] = _seed(str(form.seed or "").strip())
     if form.mode not in {mode for _, mode in MODES}:
         raise DdvizError("the mode must be one of ddtree, dflash and ar")
     return GenerateParams(**{**fields, "prompt": str(form.prompt or ""), "chat": bool(form.chat)}).checked()
@@ -72,14 +79,13 @@ def params(form: Form) -> GenerateParams:
 def values(session: Session) -> Form:
     """What the form should hold: the current run's settings, so that a reload loses nothing."""
     shown = session.run.params if session.run else DEFAULTS
-    return Form(**{name: getattr(shown, name) for name in Form._fields})
+    fields = {name: getattr(shown, name) for name in Form._fields}
+    return Form(**fields | {"seed": "" if shown.seed is None else str(shown.seed)})
 
 
 def _side(session: Session) -> tuple[Form, gr.HTML]:
     start = values(session)
-    prompt = gr.Textbox(
-        start.prompt, label="Prompt", lines=4, max_lines=10, elem_classes="ddviz-prompt", max_length=200_000
-    )
+    prompt = gr.Textbox(start.prompt, label="Prompt", lines=4, max_lines=10, elem_classes="ddviz-prompt")
     bar = control_bar(session)
     with gr.Group(elem_classes="ddviz-settings"):
         mode = gr.Radio(MODES, value=start.mode, label="Mode", elem_classes="ddviz-mode")
@@ -87,8 +93,14 @@ def _side(session: Session) -> tuple[Form, gr.HTML]:
             name: gr.Number(getattr(start, name), label=label, info=hint, step=step)
             for name, label, hint, step in NUMBERS
         }
-        seed = gr.Number(
-            start.seed, label="Seed", info=SEED_NOTE, placeholder="fresh", elem_classes="ddviz-seed"
+        # a Textbox: an empty gr.Number begins as 0, and JavaScript's numbers end at 2^53
+        seed = gr.Textbox(
+            start.seed,
+            label="Seed",
+            info=SEED_NOTE,
+            placeholder="fresh",
+            max_lines=1,
+            elem_classes="ddviz-seed",
         )
         chat = gr.Checkbox(
             start.chat, label="Chat template", info="wraps the prompt as the target expects it"
@@ -104,18 +116,25 @@ def _connect(session: Session, form: Form, bar: gr.HTML, viewer: gr.HTML) -> Non
             return gr.skip(), {"error": str(error), "nonce": session.next_nonce()}
         return session.viewer_value(), {"error": None, "nonce": session.next_nonce()}
 
-    quiet = {"show_progress": "hidden", "queue": False, "api_visibility": "private"}
-    bar.generate(begin, [*form], [viewer, bar], **quiet)
-    bar.generate_step(functools.partial(begin, one_step=True), [*form], [viewer, bar], **quiet)
-    form.prompt.submit(begin, [*form], [viewer, bar], **quiet)
-    bar.run(session.viewer_value, None, viewer, **quiet)
+    bar.generate(begin, [*form], [viewer, bar], **QUIET)
+    bar.generate_step(functools.partial(begin, one_step=True), [*form], [viewer, bar], **QUIET)
+    form.prompt.submit(begin, [*form], [viewer, bar], **QUIET)
+    bar.run(session.viewer_value, None, viewer, **QUIET)
     tree_fields = [getattr(form, name) for name in TREE_ONLY]
     form.mode.change(
         lambda mode: [gr.update(interactive=mode == "ddtree")] * len(tree_fields),
         form.mode,
         tree_fields,
-        **quiet,
+        **QUIET,
     )
+
+
+def _seed(text: str) -> int | None:
+    if not text:
+        return None
+    if not re.fullmatch(r"[+-]?[0-9]{1,20}", text):
+        raise DdvizError(f"Seed is {text:.40}, must be a whole number, or empty for a fresh one")
+    return int(text)
 
 
 def _number(value: Any, label: str, whole: bool) -> Any:

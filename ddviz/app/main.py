@@ -4,6 +4,7 @@ In:  an engine (or none), the folders of saved runs and samples.
 Out: gr.Blocks; `launch` serves it until interrupted. Nothing is loaded from another host.
 """
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import gradio as gr
 from platformdirs import user_data_path
 
 from ddviz.app.live import live_tab
-from ddviz.app.panels import HERE
+from ddviz.app.panels import HERE, QUIET
 from ddviz.app.replay import replay_tab
 from ddviz.app.session import Session
 from ddviz.app.traces import MAX_UPLOAD, Registry
@@ -21,6 +22,7 @@ from ddviz.errors import DdvizError
 FONT = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif")
 MONO = ("ui-monospace", "SFMono-Regular", "DejaVu Sans Mono", "Menlo", "Consolas", "monospace")
 
+DAILY = (86_400, 86_400)  # seconds: how often uploads are looked through, and how old they may get
 COLOURS = {  # Gradio's names; light, dark; as in viewer.css
     "body_background_fill": ("#f7f8fa", "#0f1217"),
     "background_fill_primary": ("#ffffff", "#15191f"),
@@ -43,14 +45,16 @@ COLOURS = {  # Gradio's names; light, dark; as in viewer.css
 def build(engine: Engine | None, runs: Path, samples: Path) -> gr.Blocks:
     """The page. `engine` None: Replay alone works, and Live says so."""
     session = Session(engine, Registry(samples, runs))
-    with gr.Blocks(title="ddviz", analytics_enabled=False, fill_width=True) as page:
+    with gr.Blocks(title="ddviz", analytics_enabled=False, fill_width=True, delete_cache=DAILY) as page:
         with gr.Tabs(elem_classes="ddviz-tabs"):
             with gr.Tab("Live", id="live"):
                 loads = [live_tab(session)]
             with gr.Tab("Replay", id="replay") as tab:
                 loads.append(replay_tab(session, tab))
         for function, outputs in loads:
-            page.load(function, None, outputs, show_progress="hidden", queue=False, api_visibility="private")
+            page.load(function, None, outputs, **QUIET)
+    # NOTE: no event here uses Gradio's queue, which would wake 1,000 times a second: 8% of a core
+    page._queue.sleep_when_free = page._queue.progress_update_sleep_when_free = 0.25
     return page
 
 
@@ -66,15 +70,18 @@ def launch(
 
     block  serve until interrupted, then close the engine
 
-    Raises DdvizError where the port is taken.
+    Raises DdvizError where host and port can't be had.
     """
     page = build(engine, runs or default_runs(), samples or default_samples())
+    _reach_directly("127.0.0.1", "localhost", host)
     try:
         _, url, _ = page.launch(
             server_name=host, server_port=port, prevent_thread_lock=True, **look(), **quiet_settings()
         )
     except OSError:
-        raise DdvizError(f"port {port} on {host} is taken; choose another one with --port") from None
+        raise DdvizError(
+            f"can't serve on {host} port {port} (taken, or not an address here); choose with --port and --host"
+        ) from None
     if block:
         try:
             print(f"ddviz is at {url}  (end it with Ctrl+C)", flush=True)
@@ -93,6 +100,13 @@ def default_samples() -> Path:
     """traces/ of a checkout, else those that ship inside the package."""
     checkout = Path(__file__).parents[2] / "traces"
     return checkout if checkout.is_dir() else Path(__file__).parents[1] / "traces"
+
+
+def _reach_directly(*hosts: str) -> None:
+    """Keep a proxy of the environment out of requests to this machine: Gradio asks itself when it starts."""
+    for name in ("NO_PROXY", "no_proxy"):
+        known = [host for host in os.environ.get(name, "").split(",") if host]
+        os.environ[name] = ",".join(dict.fromkeys([*known, *hosts]))
 
 
 def look() -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import gradio as gr
 
-from ddviz.app.panels import notice_panel, viewer_panel
+from ddviz.app.panels import QUIET, notice_panel, viewer_panel
 from ddviz.app.session import Session
 from ddviz.app.traces import Entry, Registry
 from ddviz.errors import DdvizError
@@ -54,19 +54,18 @@ def _connect(
 
     def pick_sample(trace_id: str | None) -> list[Any]:
         about = next((entry.about for entry in registry.samples() if entry.id == trace_id), "")
-        return [*open_trace(session, trace_id or "", about), None, None]
+        return [*open_trace(session, trace_id or "", about), None]
 
     def pick_saved(trace_id: str | None) -> list[Any]:
-        return [*open_trace(session, trace_id or ""), None, None]
+        return [*open_trace(session, trace_id or ""), None]
 
     def drop(path: str | None) -> list[Any]:
-        return [*open_upload(session, path or ""), None, None]
+        return [*open_upload(session, path or ""), None, None, None]  # the field is free for the next file
 
-    quiet = {"show_progress": "hidden", "queue": False, "api_visibility": "private"}
-    sample.input(pick_sample, sample, [viewer, notice, saved, file], **quiet)
-    saved.input(pick_saved, saved, [viewer, notice, sample, file], **quiet)
-    file.upload(drop, file, [viewer, notice, sample, saved], **quiet)
-    tab.select(lambda: gr.update(choices=_choices(registry.saved_runs())), None, saved, **quiet)
+    sample.input(pick_sample, sample, [viewer, notice, saved], **QUIET)
+    saved.input(pick_saved, saved, [viewer, notice, sample], **QUIET)
+    file.upload(drop, file, [viewer, notice, sample, saved, file], **QUIET)
+    tab.select(lambda: gr.update(choices=_choices(registry.saved_runs())), None, saved, **QUIET)
 
 
 def _lists(registry: Registry) -> list[list[Entry]]:

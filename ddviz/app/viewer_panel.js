@@ -39,6 +39,7 @@ function draw() {
   if (!value) return;
   mounted = { key };
   mounted.view = ddviz.mount(stage, sourceOf(value.trace, key), { live: value.live });
+  if (!value.live) mounted.view.focus(); // so that the arrow keys step
 }
 
 watch("value", draw);

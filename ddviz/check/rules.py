@@ -4,8 +4,9 @@ In:  StepView or TraceView (views.py).
 Out: Fault, which doctor.py turns into a Finding: data, for any screen to show.
 Not here: the rules themselves (rules_*.py), running them (doctor.py).
 
-A rule's docstring is the text the user reads. Its name is the function's, with hyphens. A rule never fixes anything
-and never raises: the arrays it sees have the right lengths (rule `shapes`), but their values may be anything.
+A rule's docstring is the text the user reads. Its name is the function's, with hyphens. A rule never fixes
+anything and never raises: the arrays it sees have the right lengths (rule `shapes`), but their values may be
+anything.
 """
 
 import inspect
@@ -41,6 +42,7 @@ class Finding:
     message: str  # one sentence with the values
     cause: str  # likely cause
     look_at: str  # arrays and functions to look at next
+    more: int = 0  # > 0: stands for so many further findings of its rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,47 +60,24 @@ class Rule:
     def text(self) -> str:
         return inspect.getdoc(self.check) or ""
 
-    def finding(self, fault: Fault, step: int | None) -> Finding:
-        where = step if fault.step is None else fault.step
-        return Finding(self.name, where, fault.node, fault.message, fault.cause or self.cause, self.look_at)
-
-
-RULES: dict[str, Rule] = {}  # by name, in the order of the stages: an early fault explains later ones
-
-StepCheck = Callable[[StepView], Iterator[Fault]]
-TraceCheck = Callable[[TraceView], Iterator[Fault]]
+    def finding(self, fault: Fault, step: int | None, more: int = 0) -> Finding:
+        where, cause = step if fault.step is None else fault.step, fault.cause or self.cause
+        return Finding(self.name, where, fault.node, fault.message, cause, self.look_at, more)
 
 
 def step_rule(
     cause: str, look_at: str, algorithms: frozenset[str] = ALL
-) -> Callable[[StepCheck], StepCheck]:
-    """Register a rule that looks at one step at a time."""
-
-    def register(check: StepCheck) -> StepCheck:
-        _add(check, "step", cause, look_at, algorithms)
-        return check
-
-    return register
+) -> Callable[[Callable[[StepView], Iterator[Fault]]], Rule]:
+    """A rule that looks at one step at a time."""
+    return lambda check: Rule(_name(check), check, "step", cause, look_at, algorithms)
 
 
 def trace_rule(
     cause: str, look_at: str, algorithms: frozenset[str] = ALL
-) -> Callable[[TraceCheck], TraceCheck]:
-    """Register a rule that looks from step to step, or at the whole."""
-
-    def register(check: TraceCheck) -> TraceCheck:
-        _add(check, "trace", cause, look_at, algorithms)
-        return check
-
-    return register
+) -> Callable[[Callable[[TraceView], Iterator[Fault]]], Rule]:
+    """A rule that looks from step to step, or at the whole."""
+    return lambda check: Rule(_name(check), check, "trace", cause, look_at, algorithms)
 
 
-def _add(
-    check: Callable[[Any], Iterator[Fault]],
-    scope: Literal["step", "trace"],
-    cause: str,
-    look_at: str,
-    algorithms: frozenset[str],
-) -> None:
-    name = check.__name__.replace("_", "-")
-    RULES[name] = Rule(name, check, scope, cause, look_at, algorithms)
+def _name(check: Callable[[Any], Iterator[Fault]]) -> str:
+    return check.__name__.replace("_", "-")

@@ -4,12 +4,14 @@ In:  Header and Step, or a Trace.
 Out: StepView, TraceView.
 Not here: any judgement (rules_*.py).
 
-A derived value is None where the arrays it follows from are absent or wrong. So a rule that needs the path is silent
-where the path itself is the fault, and the reader gets the cause without its echoes.
+A derived value is None where the arrays it follows from are absent or wrong. So a rule that needs the path is
+silent where the path itself is the fault, and the reader gets the cause without its echoes.
 """
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from itertools import pairwise
 
 import numpy as np
 
@@ -62,7 +64,7 @@ class StepView:
 
     @cached_property
     def children(self) -> list[list[int]] | None:
-        """Children of each node in the order in which the kernel examines them; None where links are wrong."""
+        """Children of each node in the order the kernel examines them; None where links are wrong."""
         if self.depths is None:
             return None
         walk = self.walk
@@ -98,9 +100,7 @@ class StepView:
         parents = self.step.tree.parents
         if path[0] != 0 or not all(0 <= node < self.n for node in path):
             return None
-        linked = all(
-            parents[node] == above and node > above for above, node in zip(path, path[1:], strict=False)
-        )
+        linked = all(parents[node] == above < node for above, node in pairwise(path))
         return path if linked else None
 
     @property
@@ -131,7 +131,8 @@ class StepView:
         return row[rank] if 0 <= rank < len(row) else None
 
 
-class Outline(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Outline:
     """What the rules of a whole trace need to know of each step. Long traces are never held decoded."""
 
     index: int
@@ -175,19 +176,50 @@ class TraceView:
         """Whether no step is missing that was taken."""
         return not self.trace.dropped and self.trace.damage is None
 
+    @property
+    def counted(self) -> bool:
+        """Whether the tokens before each step are all there, so that they can be counted."""
+        return self.whole and all(outline.index == place for place, outline in enumerate(self.outlines))
+
     def pairs(self) -> list[tuple[Outline, Outline]]:
         """Neighbouring steps that the chain must join: none was lost, and no prefill restarted it."""
         return [
             (before, after)
-            for place, (before, after) in enumerate(
-                zip(self.outlines, self.outlines[1:], strict=False), start=1
-            )
+            for place, (before, after) in enumerate(pairwise(self.outlines), start=1)
             if before.sound and after.sound and after.index == before.index + 1 and place not in self.restarts
         ]
+
+    def after_prefill(self) -> list[tuple[Outline, int]]:
+        """Steps that follow a prefill directly, and its token."""
+        found = []
+        for place, token in self.restarts.items():
+            if place < len(self.outlines) and self.outlines[place].sound:
+                expected = self.outlines[place - 1].index + 1 if place else 0
+                if self.outlines[place].index == expected:
+                    found.append((self.outlines[place], token))
+        return found
+
+    def output(self) -> Iterator[tuple[int, int | None]]:
+        """The output's tokens in order, each with the step that emitted it; None = a prefill."""
+        prefills = list(self.trace.prefills)
+        for place, outline in enumerate(self.outlines):
+            while prefills and prefills[0][0] <= place:
+                yield prefills.pop(0)[1].token, None
+            yield from ((token, outline.index) for token in outline.emitted)
+        yield from ((prefill.token, None) for _, prefill in prefills)
+
+    def output_before(self) -> list[int]:
+        """How many tokens were out before each step."""
+        counts, total = [], 0
+        for place, outline in enumerate(self.outlines):
+            prefills = sum(before <= place for before, _ in self.trace.prefills)
+            counts.append(prefills + total)
+            total += len(outline.emitted)
+        return counts
 
 
 def rounding(value: float, digits: int = 5) -> float:
     """Half a unit of the last of `digits` significant digits: how far a displayed value may be off."""
     if value == 0:
         return 0.0
-    return 0.5 * 10.0 ** (np.floor(np.log10(abs(value))) - digits + 1)
+    return float(0.5 * 10.0 ** (np.floor(np.log10(abs(value))) - digits + 1))

@@ -97,7 +97,7 @@ class Recorder:
         self._compressor = new_compressor()
         self._stage_us: dict[str, float] = {}
         self._size = 0
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # the compressor and the file serve one thread at a time
         self._file: IO[bytes] | None = self._open(overwrite)
         self._write(header)
 
@@ -105,33 +105,31 @@ class Recorder:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             return open(self.path, "wb" if overwrite else "xb", buffering=0)
-        except FileExistsError:
-            raise TraceError(f"{self.path}: exists already; choose another name or pass --force") from None
         except OSError as error:
+            if isinstance(error, FileExistsError) and self.path.exists():  # not: a parent that is a file
+                raise TraceError(
+                    f"{self.path}: exists already; choose another name or pass --force"
+                ) from None
             raise TraceError(f"{self.path}: can't write a trace there ({error.strerror})") from None
 
     def prompt(self, token_ids: list[int], text: str) -> None:
-        self._introduce(token_ids)
-        self._write(Prompt(token_ids=token_ids, text=text))
+        self._write(Prompt(token_ids=token_ids, text=text), token_ids)
 
     def prefill(self, prefill: Prefill) -> None:
-        self._introduce([prefill.token])
-        self._write(prefill)
+        self._write(prefill, [prefill.token])
 
     def step(self, step: Step) -> None:
         """Write a step. Where `step.times_us` is empty, the stages timed since the last step are put in."""
         if not step.times_us:
             step.times_us = {name: round(us, 1) for name, us in self._stage_us.items()}
         self._stage_us.clear()
-        self._introduce(_token_ids_of(step))
-        self._write(step)
+        self._write(step, _token_ids_of(step))
 
     def dropped(self, first: int, last: int, reason: str) -> None:
         self._write(Dropped(first=first, last=last, reason=reason))
 
     def end(self, end: End) -> None:
-        self._introduce(end.output_ids)
-        self._write(end)
+        self._write(end, end.output_ids)
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -154,28 +152,29 @@ class Recorder:
             finally:
                 file.close()
 
-    def _introduce(self, token_ids: Iterable[int]) -> None:
-        """Write the bytes of the ids that this trace has not named yet."""
-        new = set(token_ids) - self._known
-        named = {token: self._token_bytes(token) for token in sorted(new)}
-        known = {token: raw for token, raw in named.items() if raw is not None}
-        if known:
-            self._write(Tokens(bytes=known))
-        self._known |= new
-
-    def _write(self, event: AnyEvent) -> None:
-        frame = compress_line(_encoder.encode(event), self._compressor)
+    def _write(self, event: AnyEvent, token_ids: Iterable[int] = ()) -> None:
+        """Append an event and, before it, the bytes of those of its token ids that are new to the trace."""
         with self._lock:
-            if self._file is None:
-                raise TraceError(f"{self.path}: the trace is closed already")
-            try:
-                written = 0
-                while written < len(frame):  # a raw file may take less than it was given
-                    written += self._file.write(frame[written:]) or 0
-            except OSError as error:
-                self._give_up()
-                raise self._write_error(error) from None
-            self._size += len(frame)
+            new = set(token_ids) - self._known
+            named = {token: self._token_bytes(token) for token in sorted(new)}
+            known = {token: raw for token, raw in named.items() if raw is not None}
+            if known:
+                self._append(Tokens(bytes=known))
+            self._known |= new
+            self._append(event)
+
+    def _append(self, event: AnyEvent) -> None:
+        if self._file is None:
+            raise TraceError(f"{self.path}: the trace is closed already")
+        frame = compress_line(_encoder.encode(event), self._compressor)
+        try:
+            written = 0
+            while written < len(frame):  # a raw file may take less than it was given
+                written += self._file.write(frame[written:]) or 0
+        except OSError as error:
+            self._give_up()
+            raise self._write_error(error) from None
+        self._size += len(frame)
 
     def _write_error(self, error: OSError) -> TraceError:
         return TraceError(

@@ -1,4 +1,4 @@
-"""The viewer: a trace as JSON (view.py, step.py), drawn by plain JavaScript, in the app or in one HTML file (html.py)."""
+"""The viewer: a trace as JSON (view.py, step.py), drawn by plain JavaScript, in the app or one HTML file."""
 
 from ddviz.viewer.html import assets, export_html
 from ddviz.viewer.view import empty_view, poll_view, step_view

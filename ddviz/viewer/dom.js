@@ -36,6 +36,8 @@ const ICONS = {
   previous: "M11 3L4 8L11 13Z",
   next: "M5 3L12 8L5 13Z",
   last: "M13 3V13M3 3L10 8L3 13Z",
+  play: "M4 2.5L13 8L4 13.5Z",
+  pause: "M5 3V13M11 3V13",
 };
 
 function iconButton(name, title, onClick) {

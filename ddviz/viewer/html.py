@@ -4,8 +4,8 @@ In:  Trace.
 Out: NAME.html with the viewer and the trace inside; or the viewer's JavaScript and CSS for the app.
 Not here: what is shown (view.py, step.py), how (the .js files).
 
-Tokens are hostile text. Inside the page they are JSON with every `<` escaped, read by JSON.parse and shown through
-textContent; and a Content-Security-Policy allows the page's own scripts by their hashes, and no request at all.
+Tokens are hostile text. Inside the page they are JSON with every `<` escaped, read by JSON.parse and shown
+through textContent; and a Content-Security-Policy allows the page's own scripts by hash, and no request.
 """
 
 import base64
@@ -21,7 +21,22 @@ from ddviz.trace import Trace
 from ddviz.viewer.view import poll_view, step_view
 
 HERE = Path(__file__).parent
-FILES = ("dom", "layout", "tree_svg", "tree_canvas", "tree", "topbar", "scrubber", "text", "detail", "viewer")
+FILES = (
+    "dom",
+    "layout",
+    "tree_svg",
+    "tree_canvas",
+    "tree_pointer",
+    "tree_card",
+    "table",
+    "tree",
+    "topbar",
+    "scrubber",
+    "text",
+    "detail",
+    "viewer",
+)
+STYLES = ("viewer", "text", "tree", "table", "detail")
 
 _PAGE_CSS = "html,body{margin:0;height:100%}.ddviz-page{height:100vh;--ddviz-height:100vh}"
 # Each step is parsed when it is asked for.
@@ -48,7 +63,7 @@ class Assets(NamedTuple):
 @cache
 def assets() -> Assets:
     """The viewer as one script. It carries its own styles, so that a page needs nothing but this string."""
-    css = _read("viewer.css")
+    css = "\n".join(_read(f"{name}.css") for name in STYLES)
     d3 = _read("vendor/d3-hierarchy.min.js")
     parts = "\n".join(_read(f"{name}.js") for name in FILES)
     js = (
@@ -63,7 +78,7 @@ def export_html(trace: Trace, path: str | Path) -> Path:
     """Write the trace as one HTML file. Raises TraceError where the file can't be written."""
     path = Path(path)
     try:
-        path.write_text(page(trace), encoding="utf-8")
+        path.write_text(page(trace), encoding="utf-8", errors="replace")
     except OSError as error:
         raise TraceError(f"{path}: can't write the page there ({error.strerror})") from None
     return path
@@ -89,25 +104,29 @@ def page(trace: Trace) -> str:
 
 def _data(trace: Trace) -> str:
     """The answers that the viewer will ask for, each in a script element that no browser runs."""
-    polls, since = [], 0
+    polls: list[dict[str, Any]] = []
+    since = 0
     while not polls or since < len(trace.steps):
         polls.append(poll_view(trace, since))
         since += len(polls[-1]["steps"])
-    blocks = [("poll", view) for view in polls] + [("step", step_view(trace, i)) for i in range(len(trace.steps))]
+    blocks = [("poll", view) for view in polls] + [
+        ("step", step_view(trace, i)) for i in range(len(trace.steps))
+    ]
     return "\n".join(
-        f'<script type="application/json" data-ddviz="{name}">{_script_json(data)}</script>' for name, data in blocks
+        f'<script type="application/json" data-ddviz="{name}">{_script_json(data)}</script>'
+        for name, data in blocks
     )
 
 
 def _script_json(data: Any) -> str:
-    """JSON that can stand in a script element: no `<`, so no tag or comment; no line separators of old JavaScript."""
+    """JSON that can stand in a script element: no `<`, so no tag or comment; and no U+2028, U+2029."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
 def _fill(template: str, values: dict[str, str]) -> str:
     """Fill `<!--ddviz:NAME-->` in one pass over the template, so that a value is never searched for names."""
-    out = []
+    out: list[str] = []
     for part in template.split("<!--ddviz:"):
         name, closed, rest = part.partition("-->")
         out.append(values[name] + rest if closed and out else part)

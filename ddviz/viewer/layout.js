@@ -7,10 +7,12 @@
 // In:  step view (step.py). Out: items with x, y, w, h in layout units, edges between them.
 
 const [NODE_HEIGHT, DENSE_HEIGHT] = [24, 19];
-const GROUP_GAP = 0.3; // rows between children of different parents
+const GROUP_GAPS = [0.3, 0.1]; // rows between children of different parents; the second where space is short
 const NOTES_UP_TO = 24; // nodes; a small tree has room for target probabilities as numbers
-const NOTE_WIDTH = 26;
+const NOTE_WIDTH = 30;
+const GAP_LEAST = 24; // between columns
 const LABEL_FONT = '12px ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", "Liberation Mono", monospace';
+const SIGN_WIDTH = 15; // a sign and a space before the label
 const SIGNS = { root: "◆", accepted: "✓", rejected: "✗", unreached: "", bonus: "+" };
 const BONUS = "bonus"; // stands for the index of the ghost node
 
@@ -44,11 +46,14 @@ function layoutTree(step, width, height) {
   const items = itemsOf(step);
   if (!items.length) return { items, edges: [], byIndex: new Map(), width: 0, height: 0, depth: 0 };
   const hierarchy = d3.hierarchy(items[0], (item) => item.children);
-  const rows = assignRows(hierarchy);
-  const columns = columnWidths(hierarchy);
+  let rows = assignRows(hierarchy, GROUP_GAPS[0]);
+  if (rows * (DENSE_HEIGHT + 4) > height) rows = assignRows(hierarchy, GROUP_GAPS[1]);
+  const noted = step.nodes.length <= NOTES_UP_TO && total(columnWidths(hierarchy, NOTE_WIDTH)) <= width;
+  if (noted) items.forEach(addNote);
+  const columns = columnWidths(hierarchy, 0);
   // Spacing takes what room there is, in coarse grains so that successive steps keep the same one.
-  const free = width - columns.reduce((sum, w) => sum + w, 0);
-  const gap = columns.length > 1 ? clamp(4 * Math.floor(free / (columns.length - 1) / 4), 24, 52) : 24;
+  const free = (width - total(columns)) / Math.max(columns.length - 1, 1) + GAP_LEAST;
+  const gap = clamp(4 * Math.floor(free / 4), GAP_LEAST, 52);
   const nodeHeight = rows * (NODE_HEIGHT + 5) > height ? DENSE_HEIGHT : NODE_HEIGHT;
   const rowHeight = clamp(2 * Math.floor(height / rows / 2), nodeHeight + 4, nodeHeight + 16);
   const starts = columns.reduce((xs, w) => [...xs, xs[xs.length - 1] + w + gap], [0]);
@@ -71,7 +76,6 @@ function itemsOf(step) {
   const most = step.nodes.length > NOTES_UP_TO ? 72 : 104;
   const items = step.nodes.map((node) => newItem(node.i, node, statusOf(node), most));
   for (const item of items) {
-    if (step.nodes.length <= NOTES_UP_TO) addNote(item);
     item.children = item.node.children.map((child) => items[child]);
     item.parent = items[item.node.parent] ?? null;
   }
@@ -87,9 +91,8 @@ function itemsOf(step) {
 function newItem(index, node, status, most) {
   const label = fitLabel(node.label, most);
   const sign = SIGNS[status];
-  const signWidth = sign ? 14 : 0;
-  const w = Math.ceil(Math.max(measureLabel(label), 8) + signWidth + 18);
-  return { index, node, status, label, sign, signWidth, w, note: "", children: [], parent: null, depth: 0, row: 0 };
+  const w = Math.ceil(Math.max(measureLabel(label), 8) + (sign ? SIGN_WIDTH : 0) + 18);
+  return { index, node, status, label, sign, w, note: "", children: [], parent: null, depth: 0, row: 0 };
 }
 
 // The target probability as a number beside the label: .52, <.01, 1.0
@@ -101,7 +104,7 @@ function addNote(item) {
 }
 
 // Pre-order, so that in every column nodes stand in traversal order and edges never cross. Returns the row count.
-function assignRows(hierarchy) {
+function assignRows(hierarchy, groupGap) {
   const free = []; // free[depth] = first row below everything placed in that column
   const parents = []; // parents[depth] = whose children stand lowest there
   let count = 0;
@@ -114,7 +117,7 @@ function assignRows(hierarchy) {
     } else {
       const line = firstChildLine(place);
       item.row = line.reduce((row, { depth, parent }) => {
-        const gap = depth in free && parents[depth] !== parent ? GROUP_GAP : 0;
+        const gap = depth in free && parents[depth] !== parent ? groupGap : 0;
         return Math.max(row, (free[depth] ?? 0) + gap);
       }, 0);
       for (const { depth, parent } of line) [free[depth], parents[depth]] = [item.row + 1, parent];
@@ -130,27 +133,37 @@ function firstChildLine(place) {
   return line;
 }
 
-function columnWidths(hierarchy) {
+function columnWidths(hierarchy, more) {
   const widths = [];
-  hierarchy.each(({ depth, data }) => (widths[depth] = Math.max(widths[depth] ?? 0, data.w)));
+  hierarchy.each(({ depth, data }) => (widths[depth] = Math.max(widths[depth] ?? 0, data.w + more)));
   return widths;
 }
 
-function edgesOf(items, gap) {
-  const edges = [];
-  for (const item of items) {
-    if (!item.parent) continue;
-    const onPath = item.status === "accepted" || item.status === "bonus";
-    edges.push({ from: item.parent, to: item, trunk: item.x - gap / 2, kind: onPath ? item.status : "plain" });
-  }
-  return edges.sort((a, b) => (a.kind === "plain" ? 0 : 1) - (b.kind === "plain" ? 0 : 1));
+// Of all columns with the least gaps between them.
+function total(columns) {
+  return columns.reduce((sum, w) => sum + w + GAP_LEAST, -GAP_LEAST);
 }
 
-// Corner points of an edge: out of the parent, down the trunk between the columns, into the child.
-function edgePoints({ from, to, trunk }) {
+function edgesOf(items, gap) {
+  const [plain, path] = [[], []];
+  for (const from of items) {
+    from.children.forEach((to, k) => {
+      const edge = { from, to, trunk: to.x - gap / 2, kind: "plain", after: k > 1 ? from.children[k - 1] : null };
+      const onPath = to.status === "accepted" || to.status === "bonus";
+      if (onPath) path.push({ ...edge, kind: to.status, after: null });
+      if (to.status !== "bonus") plain.push(edge);
+    });
+  }
+  return [...plain, ...path];
+}
+
+// Corner points of an edge: out of the parent, down the trunk between the columns, into the child. A plain edge
+// begins where that of the sibling before it (`after`) has turned off, so that no line is drawn twice.
+function edgePoints({ from, to, trunk, after }) {
   const [y0, y1] = [from.y + from.h / 2, to.y + to.h / 2];
   const [x0, x1] = [from.x + from.w, to.x];
-  return { x0, y0, x1, y1, trunk, radius: Math.min(7, Math.abs(y1 - y0) / 2, x1 - trunk) };
+  const radius = Math.min(7, Math.abs(y1 - y0) / 2, x1 - trunk);
+  return { x0, y0, x1, y1, trunk, radius, start: after ? after.y + after.h / 2 - radius : null };
 }
 
 // What lies under a point given in layout units.

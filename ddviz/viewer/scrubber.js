@@ -3,7 +3,7 @@
 
 const [BAR_WIDEST, BIN_WIDTH] = [18, 3];
 
-function createScrubber(parent, { scope, root, onStep, onFollow }) {
+function createScrubber(parent, { scope, root, onStep, onFollow, onPlay }) {
   const box = append(parent, make("section", "ddviz-scrubber")).lastChild;
   const buttons = make("div", "ddviz-transport");
   const counter = make("span", "ddviz-counter");
@@ -15,6 +15,7 @@ function createScrubber(parent, { scope, root, onStep, onFollow }) {
   chart.setAttribute("aria-label", "Step");
   const tip = make("div", "ddviz-tip");
   tip.hidden = true;
+  const play = iconButton("play", "Play the steps (P)", () => onPlay());
   const follow = button("ddviz-follow", "Follow", "Follow the newest step (F)", () => onFollow());
   append(
     buttons,
@@ -23,6 +24,7 @@ function createScrubber(parent, { scope, root, onStep, onFollow }) {
     counter,
     iconButton("next", "Next step (→)", () => onStep(state.step + 1)),
     iconButton("last", "Last step (End)", () => onStep(state.rows.length - 1)),
+    play,
     follow,
   );
   append(box, buttons, append(make("div", "ddviz-chart-box"), chart, tip));
@@ -73,6 +75,11 @@ function createScrubber(parent, { scope, root, onStep, onFollow }) {
       chart.setAttribute("aria-valuenow", String(i ?? 0));
       chart.setAttribute("aria-valuetext", row ? `step ${row.index}, accept length ${row.accept_len}` : "no steps");
       paint();
+    },
+    play(visible, on) {
+      play.hidden = !visible;
+      play.setAttribute("aria-pressed", String(on));
+      play.querySelector("path").setAttribute("d", on ? ICONS.pause : ICONS.play);
     },
     follow(visible, on) {
       follow.hidden = !visible;

@@ -2,39 +2,27 @@
 
 In:  Trace and the place of a step in it.
 Out: step_view: plain JSON; what the trace lacks is null.
-Not here: following a trace (view.py), why a node was accepted or not (verdict.py), judging the recorder (check/doctor.py).
+Not here: following a trace (view.py), a tree that can be drawn whatever the trace says (shape.py), why a node
+was accepted or not (verdict.py), judging the recorder (check/doctor.py).
 
-Steps may be damaged and still decode: lists too short, parents that do not exist, links that run in circles. Nothing
-here raises for that. What can't be placed hangs below the root, and `faults` (of the step, and of each node) say so.
+Steps may be damaged and still decode, with lists too short and links that lead nowhere: nothing here raises
+for that, and `faults` (of the step, and of each node) say what is wrong.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ddviz.trace import Trace
 from ddviz.trace.schema import Step, TargetRows
 from ddviz.tree import node_statuses, unpack_mask
+from ddviz.viewer.shape import Shape, at, shape_of
 from ddviz.viewer.verdict import Examined, bonus_reason, node_reasons, running_sums
 
 JSON = dict[str, Any]
 _MAX_TABLE_MASK = 1100  # a mask wider than the kernels allow is no mask
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """A tree that can be drawn, whatever the trace says: every node has a parent that leads to the root."""
-
-    parents: list[int]  # [n] parents[0] = -1
-    depths: list[int]  # [n]
-    children: list[list[int]]  # [n] in the order the kernel examines them
-    next_token: NDArray[np.int64]  # [n] first child, -1 = none; the recorded links, those out of range dropped
-    next_sibling: NDArray[np.int64]  # [n]
-    path: list[int]  # accepted path, root first
 
 
 def step_view(trace: Trace, i: int) -> JSON:
@@ -69,121 +57,16 @@ def step_view(trace: Trace, i: int) -> JSON:
     }
 
 
-def shape_of(step: Step, faults: list[str], node_faults: list[list[str]]) -> Shape:
-    """The tree as it can be drawn; what had to be bent for that is added to the faults."""
-    n = len(step.tree.tokens)
-    parents, depths = _parents(step.tree.parents, n, node_faults)
-    next_token, next_sibling = _links(step, parents, n)
-    children = _children(parents, next_token, next_sibling, node_faults)
-    return Shape(parents, depths, children, next_token, next_sibling, _path(step, n, faults))
-
-
 def stage_times(times_us: dict[str, float]) -> tuple[float | None, dict[str, float]]:
-    """Milliseconds of the whole step and of each stage. An entry `total` or `step` is the whole, else their sum."""
+    """Milliseconds of the whole step and of each stage. An entry `total` or `step` is the whole."""
     stages = {name: us / 1000 for name, us in times_us.items() if name not in ("total", "step")}
-    whole = times_us.get("total", times_us.get("step"))
-    return (sum(stages.values()) if whole is None else whole / 1000) if times_us else None, stages
-
-
-def at(values: Sequence[Any] | None, i: int) -> Any:
-    """values[i], or None where there is no such entry (a negative i is none)."""
-    return values[i] if values is not None and 0 <= i < len(values) else None
+    whole = times_us.get("total", times_us.get("step", sum(times_us.values())))
+    return finite(whole / 1000) if times_us else None, stages
 
 
 def finite(value: float | None) -> float | None:
     """JSON has no infinities: they read as absent."""
     return value if value is not None and math.isfinite(value) else None
-
-
-def _parents(recorded: list[int], n: int, node_faults: list[list[str]]) -> tuple[list[int], list[int]]:
-    """Parents and depths; a node whose parents do not lead to the root hangs below the root."""
-    parents, depths = [-1] + [0] * (n - 1), [0] * n
-    known = {0}
-    for node in range(1, n):
-        chain, at_node = [], node
-        while at_node not in known and at_node not in chain:
-            chain.append(at_node)
-            parent = at(recorded, at_node)
-            if parent is None or not 0 <= parent < n:
-                node_faults[at_node].append(f"its parent is {parent}, which is no node; drawn below the root")
-                parent = 0
-            parents[at_node] = at_node = parent
-        if at_node not in known:
-            last = chain[-1]
-            node_faults[last].append(f"its parents run in a circle by node {parents[last]}; drawn below the root")
-            parents[last] = at_node = 0
-        for member in reversed(chain):
-            depths[member] = depths[parents[member]] + 1
-        known.update(chain)
-    return parents[:n], depths
-
-
-def _links(step: Step, parents: list[int], n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """First-child and next-sibling links as recorded, or as the parents imply where none were recorded."""
-    next_token, next_sibling = np.full(n, -1, np.int64), np.full(n, -1, np.int64)
-    if step.retrieve is not None:
-        for links, recorded in ((next_token, step.retrieve.next_token), (next_sibling, step.retrieve.next_sibling)):
-            for node, link in enumerate(recorded[:n]):
-                links[node] = link if 0 <= link < n else -1
-        return next_token, next_sibling
-    last: dict[int, int] = {}
-    for node in range(1, n):
-        parent = parents[node]
-        if parent in last:
-            next_sibling[last[parent]] = node
-        else:
-            next_token[parent] = node
-        last[parent] = node
-    return next_token, next_sibling
-
-
-def _children(
-    parents: list[int], next_token: NDArray[np.int64], next_sibling: NDArray[np.int64], node_faults: list[list[str]]
-) -> list[list[int]]:
-    """Children of every node in link order; those that the links miss come after, by index."""
-    n = len(parents)
-    linked_below: dict[int, int] = {}
-    children: list[list[int]] = [[] for _ in range(n)]
-    for parent in range(n):
-        child = int(next_token[parent])
-        while 0 < child < n and child not in linked_below:
-            linked_below[child] = parent
-            if parents[child] == parent:
-                children[parent].append(child)
-            child = int(next_sibling[child])
-    for node in range(1, n):
-        if node not in linked_below:
-            node_faults[node].append("no retrieve link leads to it")
-        elif linked_below[node] != parents[node]:
-            node_faults[node].append(f"the retrieve links place it below node {linked_below[node]}")
-        if linked_below.get(node) != parents[node]:
-            children[parents[node]].append(node)
-    return children
-
-
-def _path(step: Step, n: int, faults: list[str]) -> list[int]:
-    """The accepted path as node numbers: flat -> local by subtracting row*T."""
-    base = _flat_base(step)
-    path = []
-    for flat in step.accept.index:
-        node = flat - base
-        if not 0 <= node < n:
-            faults.append(f"the accepted path holds flat index {flat}, which is no node of this request")
-        elif node in path:
-            faults.append(f"the accepted path visits node {node} twice")
-        else:
-            path.append(node)
-    if len(step.accept.index) != step.accept.num_accepted + 1:
-        faults.append(f"the accepted path holds {len(step.accept.index)} nodes, not 1 + {step.accept.num_accepted}")
-    return path
-
-
-def _flat_base(step: Step) -> int:
-    if step.batch is not None:
-        return step.batch.row * step.batch.q_len
-    if step.retrieve is not None and step.retrieve.index:
-        return step.retrieve.index[0]
-    return step.accept.index[0] if step.accept.index else 0
 
 
 def _wrong_lengths(step: Step) -> list[str]:
@@ -196,19 +79,19 @@ def _wrong_lengths(step: Step) -> list[str]:
     }
     wide: dict[str, Sequence[Any] | None] = {"positions": step.positions, "slots": step.slots}
     if step.retrieve is not None:
-        wide |= {f"retrieve.{name}": getattr(step.retrieve, name) for name in ("index", "next_token", "next_sibling")}
+        wide |= {
+            f"retrieve.{name}": getattr(step.retrieve, name)
+            for name in ("index", "next_token", "next_sibling")
+        }
     if step.target is not None:
         raw, filtered = step.target.raw, step.target.filtered
         exact |= {f"target.raw.{name}": getattr(raw, name) for name in TargetRows.__struct_fields__}
         exact["target.filtered.node_probs"] = filtered.node_probs if filtered else None
     if step.sampling is not None:
         wide["sampling.coins"] = step.sampling.coins
-    sentences = [
-        f"{name} holds {len(values)} entries for {n} nodes"
-        for group, fits in ((exact, lambda have: have == n), (wide, lambda have: have >= n))
-        for name, values in group.items()
-        if values is not None and not fits(len(values))
-    ]
+    wrong = [(name, values) for name, values in exact.items() if values is not None and len(values) != n]
+    wrong += [(name, values) for name, values in wide.items() if values is not None and len(values) < n]
+    sentences = [f"{name} holds {len(values)} entries for {n} nodes" for name, values in wrong]
     return sentences if n else [*sentences, "the tree has no nodes"]
 
 
@@ -262,12 +145,18 @@ def _token(trace: Trace, token: int | None) -> JSON | None:
     return None if token is None else {"id": token, "label": trace.tokens.label(token)}
 
 
-def _draft_prob(step: Step, trace: Trace, shape: Shape, node: int, depth: int, rank: int | None) -> float | None:
-    """Probability the drafter gave the node's token: from its candidate lists, else from the scores' difference."""
+def _draft_prob(
+    step: Step, trace: Trace, shape: Shape, node: int, depth: int, rank: int | None
+) -> float | None:
+    """Probability the drafter gave the node's token: from its candidate lists, else from the scores."""
     if node == 0:
         return None
     draft = step.draft
-    if draft is not None and rank is not None and at(at(draft.top_ids, depth - 1), rank) == step.tree.tokens[node]:
+    if (
+        draft is not None
+        and rank is not None
+        and at(at(draft.top_ids, depth - 1), rank) == step.tree.tokens[node]
+    ):
         return _exp(at(at(draft.top_logprobs, depth - 1), rank))
     scores = step.tree.scores
     own, above = at(scores, node), at(scores, shape.parents[node])
@@ -289,7 +178,8 @@ def _top(trace: Trace, step: Step, node: int) -> list[JSON]:
     source = filtered if filtered and filtered.top_ids and filtered.top_probs else rows
     ids, probs = at(source.top_ids, node) or [], at(source.top_probs, node)
     return [
-        {"id": token, "label": trace.tokens.label(token), "prob": finite(at(probs, j))} for j, token in enumerate(ids)
+        {"id": token, "label": trace.tokens.label(token), "prob": finite(at(probs, j))}
+        for j, token in enumerate(ids)
     ]
 
 
@@ -337,7 +227,7 @@ def _commit(step: Step) -> JSON | None:
 
 
 def _mask_rows(step: Step) -> list[str] | None:
-    """The attention mask as recorded, one string of 0 and 1 per query node; None where it is absent or misshapen."""
+    """The attention mask, one string of 0 and 1 per query node; None where it is absent or misshapen."""
     width = step.batch.q_len if step.batch else len(step.tree.tokens)
     if step.mask is None or not 0 < width <= _MAX_TABLE_MASK:
         return None

@@ -2,6 +2,7 @@
 // Steps alternate between two tints; accepted tokens stand plain, the bonus has a dotted underline.
 
 const PROMPT_SHOWN = 280; // characters before a long prompt is folded
+const BLOCK_TOKENS = 250; // a new block begins at the next line end, so that a browser lays out little at a time
 
 function createText(parent, { scope, onPick }) {
   const pane = append(parent, make("section", "ddviz-pane ddviz-text-pane")).lastChild;
@@ -14,77 +15,106 @@ function createText(parent, { scope, onPick }) {
   const prompt = make("div", "ddviz-prompt");
   const output = make("div", "ddviz-output");
   append(pane, head, append(scroller, prompt, output));
-  let chunks = []; // by step
-  let tail = null;
-  let current = null;
-  let tokens = 0;
+  const writer = newWriter(output);
+  let [tail, current, picked, tokens] = [null, [], [], 0];
 
   scope.listen(output, "click", (event) => {
     const token = event.target.closest(".ddviz-t");
     const chunk = token?.closest(".ddviz-chunk");
-    if (!chunk || String(getSelection())) return; // a selection is for copying
+    const selection = output.getRootNode().getSelection?.() ?? getSelection();
+    if (!chunk || String(selection)) return; // a selection is for copying
     onPick(Number(chunk.dataset.step), Number(token.dataset.place));
   });
 
-  function appendRow(row) {
-    const chunk = make("span", `ddviz-chunk ddviz-tint-${row.i % 2}`);
-    chunk.dataset.step = row.i;
-    if (row.prefill) appendToken(output, output, { ...row.prefill, kind: "prefill" }, 0);
-    row.emitted.forEach((token, place) => appendToken(place ? chunk : output, chunk, token, place));
-    chunks.push(output.appendChild(chunk));
-    tokens += row.emitted.length;
-  }
-
   return {
     begin(view) {
-      chunks = [];
-      current = tail = null;
-      tokens = view.first ? 1 : 0;
+      [tail, current, picked, tokens] = [null, [], [], view.first ? 1 : 0];
       drawPrompt(prompt, (view.prompt ?? []).join(""));
-      output.replaceChildren();
-      if (view.first) appendToken(output, output, { ...view.first, kind: "prefill" }, 0);
+      writer.begin(view.first);
       count.textContent = "";
     },
     rows(rows) {
-      rows.forEach(appendRow);
+      for (const row of rows) {
+        writer.write(row);
+        tokens += row.emitted.length;
+      }
       count.textContent = tokens ? `${tokens.toLocaleString("en")} tokens` : "";
     },
     end(reason, rest) {
       tail?.remove();
-      if (rest) append(output, make("span", "ddviz-muted", rest));
-      tail = append(output, make("span", "ddviz-end", reason)).lastChild;
+      tail = append(writer.block(), make("span", "ddviz-end", reason)).lastChild;
+      if (rest) tail.before(make("span", "ddviz-muted", rest));
     },
     step(i, { follow }) {
-      current?.classList.remove("ddviz-current");
-      current = chunks[i] ?? null;
-      current?.classList.add("ddviz-current");
+      for (const chunk of current) chunk.classList.remove("ddviz-current");
+      current = writer.chunks(i);
+      for (const chunk of current) chunk.classList.add("ddviz-current");
       if (follow) scroller.scrollTop = scroller.scrollHeight;
-      else if (current) keepInView(scroller, current);
+      else if (current.length) keepInView(scroller, current[0]);
     },
     token(place) {
-      output.querySelector(".ddviz-picked")?.classList.remove("ddviz-picked");
-      if (place !== null) current?.querySelectorAll(".ddviz-t")[place]?.classList.add("ddviz-picked");
+      for (const token of picked) token.classList.remove("ddviz-picked");
+      picked = current.flatMap((chunk) => Array.from(chunk.querySelectorAll(`[data-place="${place}"]`)));
+      for (const token of picked) token.classList.add("ddviz-picked");
     },
   };
 }
 
-// A token's leading space stands before its span (and before its step's), so that tints and underlines hug words.
-function appendToken(before, inside, { text, kind }, place) {
-  const spaced = text.startsWith(" ") && text.length > 1;
-  if (spaced) append(before, " ");
-  append(inside, newToken(spaced ? text.slice(1) : text, kind, place));
+// Appends tokens: a span per token, in a span per step, in blocks that end with a line.
+function newWriter(output) {
+  let [block, chunk, count, byStep] = [null, null, 0, []];
+
+  function newBlock() {
+    block = output.appendChild(make("div", "ddviz-text-block"));
+    count = 0;
+  }
+
+  function newChunk(row) {
+    chunk = make("span", `ddviz-chunk ddviz-tint-${row.i % 2}`);
+    chunk.dataset.step = row.i;
+    byStep[row.i].push(block.appendChild(chunk));
+  }
+
+  // A token's leading space stands before its span (and before its step's), so that tints and underlines hug words.
+  function writeToken({ text, kind }, place, row) {
+    const spaced = text.startsWith(" ") && text.length > 1;
+    const isFirst = place === 0 || !row;
+    if (spaced) append(isFirst ? block : chunk, " ");
+    if (row && isFirst) newChunk(row);
+    const shown = spaced ? text.slice(1) : text;
+    const cut = ++count >= BLOCK_TOKENS ? shown.lastIndexOf("\n") : -1;
+    append(row ? chunk : block, newToken(cut < 0 ? shown : shown.slice(0, cut), kind, place, cut >= 0));
+    if (cut < 0) return;
+    newBlock();
+    if (row) newChunk(row);
+    if (cut + 1 < shown.length) append(row ? chunk : block, newToken(shown.slice(cut + 1), kind, place, false));
+  }
+
+  return {
+    block: () => block,
+    chunks: (i) => byStep[i] ?? [],
+    begin(first) {
+      output.replaceChildren();
+      byStep = [];
+      newBlock();
+      if (first) writeToken({ ...first, kind: "prefill" }, 0, null);
+    },
+    write(row) {
+      byStep[row.i] = [];
+      if (row.prefill) writeToken({ ...row.prefill, kind: "prefill" }, 0, null);
+      row.emitted.forEach((token, place) => writeToken(token, place, row));
+    },
+  };
 }
 
-// A line end is shown as a sign in front of it; the sign is no text, so that copying gives the exact output.
-function newToken(text, kind, place) {
+// A line end is shown as a sign in front of it; the sign is no text, so that copying gives the exact output. Where
+// the block ends with it, the block's own end is the line end.
+function newToken(text, kind, place, endsBlock) {
   const token = make("span", `ddviz-t ddviz-t-${kind}`);
   token.dataset.place = place;
-  if (!text.includes("\n")) token.textContent = text;
-  else {
-    const parts = text.split("\n");
-    parts.forEach((part, k) => append(token, part || null, k < parts.length - 1 ? make("span", "ddviz-newline", "\n") : null));
-  }
-  return token;
+  const lines = text.split("\n");
+  lines.forEach((line, k) => append(token, line || null, k < lines.length - 1 ? make("span", "ddviz-newline", "\n") : null));
+  return append(token, endsBlock ? make("span", "ddviz-newline") : null);
 }
 
 function drawPrompt(prompt, text) {

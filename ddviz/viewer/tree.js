@@ -1,42 +1,54 @@
-// The tree pane: draws a step, pans and zooms, follows the pointer and the keyboard.
+// The tree pane: draws a step, fits it, moves by keyboard.
 //
 // In:  step views; callbacks onSelect(index). Out: DOM below `parent`.
-// Not here: where nodes stand (layout.js), how they are painted (tree_svg.js, tree_canvas.js), numbers (detail.js).
+// Not here: where nodes stand (layout.js), how they are painted (tree_svg.js, tree_canvas.js), the pointer
+// (tree_pointer.js), the hover card and legend (tree_card.js), the step as arrays (table.js), numbers (detail.js).
 
 const SVG_LIMIT = 300; // nodes; above, the canvas is faster
-const [SCALE_MIN, SCALE_MAX] = [0.62, 1.5]; // what fitting may choose: below, labels can't be read
+const [SCALE_MIN, SCALE_MAX] = [0.66, 1.5]; // what fitting may choose: below, labels can't be read
+const SCALE_READING = 0.85; // of a tree that can't be shown whole
 const PAD = { left: 18, top: 18, right: 18, bottom: 18 };
 
 function createTree(parent, { scope, root, onSelect }) {
   const pane = append(parent, make("section", "ddviz-pane ddviz-tree-pane")).lastChild;
   const head = make("header", "ddviz-pane-head");
   const [title, summary, tools] = [make("h3", "ddviz-title", "Draft tree"), make("span", "ddviz-muted"), make("div", "ddviz-tools")];
-  const stage = make("div", "ddviz-stage");
+  const stage = make("div", "ddviz-plot");
   stage.tabIndex = 0;
   stage.setAttribute("role", "tree");
   stage.setAttribute("aria-label", "Draft tree");
   const faults = make("div", "ddviz-faults");
   const overlay = make("div", "ddviz-overlay");
-  append(pane, append(head, title, summary, tools), faults, stage, createLegend());
+  append(pane, append(head, title, summary, tools), faults, stage);
   let palette = null;
   const svg = createSvgTree(stage);
   const canvas = createCanvasTree(stage, () => (palette ??= paletteOf(root)));
   const card = createCard(stage);
-  append(stage, overlay);
+  const hint = make("div", "ddviz-hint", "there is more: drag to move, 0 shows all");
+  hint.hidden = true;
+  append(stage, hint, overlay);
+  const table = createTable(pane, { onSelect, palette: () => (palette ??= paletteOf(root)) });
+  append(pane, createLegend());
 
   const state = { step: null, layout: null, renderer: svg, selected: null, hovered: null, byKeyboard: false };
   const view = { x: 0, y: 0, k: 1, auto: true };
+  const size = { width: 0, height: 0 }; // of the stage; measured when it changes, since asking costs a page layout
 
+  const arrays = button("", "arrays", "Show the step as arrays", () => {
+    const on = pane.classList.toggle("ddviz-as-arrays");
+    arrays.setAttribute("aria-pressed", String(on));
+    if (on && state.step) table.draw(state.step);
+  });
   append(
     tools,
-    button("ddviz-icon", "−", "Zoom out (−)", () => zoomBy(1 / 1.25)),
-    button("ddviz-icon", "+", "Zoom in (+)", () => zoomBy(1.25)),
-    button("", "fit", "Fit the whole tree (0)", () => fitWhole()),
+    button("ddviz-icon ddviz-zoom", "−", "Zoom out (−)", () => zoomBy(1 / 1.25)),
+    button("ddviz-icon ddviz-zoom", "+", "Zoom in (+)", () => zoomBy(1.25)),
+    button("ddviz-zoom", "fit", "Fit the whole tree (0)", () => fitWhole()),
+    arrays,
   );
 
-  function draw(step) {
-    state.step = step;
-    state.hovered = null;
+  function draw(step, selected) {
+    Object.assign(state, { step, selected, hovered: null });
     card.hide();
     const wanted = step.nodes.length > SVG_LIMIT ? canvas : svg;
     if (wanted !== state.renderer) state.renderer.clear();
@@ -47,28 +59,34 @@ function createTree(parent, { scope, root, onSelect }) {
     summary.textContent = summaryOf(step);
     faults.textContent = step.faults.join(" · ");
     faults.hidden = !step.faults.length;
+    if (pane.classList.contains("ddviz-as-arrays")) table.draw(step);
+    table.select(selected);
     relayout();
   }
 
   function relayout() {
     if (!state.step) return;
-    const { clientWidth: width, clientHeight: height } = stage;
+    const { width, height } = size;
     if (!width || !height) return;
     state.layout = layoutTree(state.step, width - PAD.left - PAD.right, height - PAD.top - PAD.bottom);
     state.renderer.draw(state.layout);
     if (view.auto) fitReadable(width, height);
-    move();
+    state.renderer.move(view);
+    showHint();
     mark();
   }
 
-  // The largest readable scale that shows everything; where there is none, the accepted path is kept in view.
+  // The largest readable scale that shows everything; where there is none, the end of the accepted path is in view.
   function fitReadable(width, height) {
-    view.k = clamp(Math.floor(scaleToFit(width, height) * 20) / 20, SCALE_MIN, SCALE_MAX);
-    [view.x, view.y] = [PAD.left, PAD.top];
-    const end = state.layout.byIndex.get(BONUS);
-    if (!end) return;
-    view.x = Math.min(view.x, width - PAD.right - (end.x + end.w) * view.k);
-    view.y = Math.min(view.y, height - PAD.bottom - (end.y + end.h) * view.k);
+    const fitting = Math.floor(scaleToFit(width, height) * 20) / 20;
+    Object.assign(view, { k: Math.min(fitting, SCALE_MAX), x: PAD.left, y: PAD.top });
+    if (fitting >= SCALE_MIN) return;
+    view.k = SCALE_READING;
+    const end = state.layout.byIndex.get(BONUS) ?? state.layout.items[0];
+    const put = (at, size, all, room, pad, share) =>
+      clamp(share * room - (at + size) * view.k, Math.min(pad, room - pad - all * view.k), pad);
+    view.x = put(end.x, end.w, state.layout.width, width, PAD.left, 0.95);
+    view.y = put(end.y, end.h, state.layout.height, height, PAD.top, 0.6);
   }
 
   function fitWhole() {
@@ -89,10 +107,19 @@ function createTree(parent, { scope, root, onSelect }) {
 
   function move() {
     state.renderer.move(view);
+    state.renderer.paint();
+    showHint();
     card.hide();
   }
 
+  function showHint() {
+    const { width, height } = state.layout;
+    const [right, bottom] = [view.x + width * view.k, view.y + height * view.k];
+    hint.hidden = view.x >= 0 && view.y >= 0 && right <= size.width && bottom <= size.height;
+  }
+
   function zoomBy(factor, at) {
+    if (!state.layout) return;
     const [px, py] = at ?? [stage.clientWidth / 2, stage.clientHeight / 2];
     const k = clamp(view.k * factor, 0.05, 4);
     view.x = px - ((px - view.x) * k) / view.k;
@@ -108,11 +135,14 @@ function createTree(parent, { scope, root, onSelect }) {
   function mark() {
     const item = itemOf(state.selected);
     state.renderer.mark(item, state.hovered);
+    state.renderer.paint();
     stage.ariaActiveDescendantElement = item ? state.renderer.elementOf(item) : null;
   }
 
   function select(index) {
+    if (index === state.selected) return;
     state.selected = index;
+    table.select(index);
     mark();
   }
 
@@ -147,7 +177,11 @@ function createTree(parent, { scope, root, onSelect }) {
   }
 
   followPointer({ scope, stage, view, state, move, zoomBy, onSelect, mark, card });
-  scope.observe(new ResizeObserver(newFrame(scope, relayout)), [stage]);
+  const onResize = newFrame(scope, () => {
+    Object.assign(size, { width: stage.clientWidth, height: stage.clientHeight });
+    relayout();
+  });
+  scope.observe(new ResizeObserver(onResize), [stage]);
 
   return {
     pane,
@@ -162,89 +196,23 @@ function createTree(parent, { scope, root, onSelect }) {
       Object.assign(state, { step: null, layout: null, selected: null, hovered: null });
       svg.clear();
       canvas.clear();
+      table.clear();
+      hint.hidden = true;
       summary.textContent = "";
       faults.hidden = true;
     },
     onTheme() {
       palette = null;
-      if (state.renderer === canvas) canvas.move(view);
+      state.renderer.paint();
     },
   };
 }
 
 function summaryOf(step) {
   const depth = Math.max(0, ...step.nodes.map((node) => node.depth));
-  const parts = [`step ${step.index}`];
-  if (step.nodes.length > 1) parts.push(`${step.nodes.length - 1} nodes beside the root`, `depth ${depth}`);
-  parts.push(step.kernel, `accept length ${step.accept_len}`);
-  return parts.join(" · ");
-}
-
-// Pointer: hover shows a card, a click selects, dragging pans, Ctrl + wheel or pinch zooms, a wheel pans while it can.
-function followPointer({ scope, stage, view, state, move, zoomBy, onSelect, mark, card }) {
-  let drag = null;
-  const local = (event) => {
-    const box = stage.getBoundingClientRect();
-    return [event.clientX - box.left, event.clientY - box.top];
-  };
-  const under = (event) => {
-    const [x, y] = local(event);
-    return state.layout ? itemAt(state.layout, (x - view.x) / view.k, (y - view.y) / view.k) : null;
-  };
-  const hover = (item) => {
-    if (item === state.hovered) return;
-    state.hovered = item;
-    stage.classList.toggle("ddviz-over-node", item !== null);
-    mark();
-    if (item) card.show(item, view, stage);
-    else card.hide();
-  };
-  scope.listen(stage, "pointerdown", (event) => {
-    if (event.button === 0) drag = { x: event.clientX, y: event.clientY, from: [view.x, view.y], moved: false };
-  });
-  scope.listen(stage, "pointermove", (event) => {
-    if (!drag) return hover(under(event));
-    const [dx, dy] = [event.clientX - drag.x, event.clientY - drag.y];
-    if (!drag.moved && Math.hypot(dx, dy) < 4) return;
-    if (!drag.moved) stage.setPointerCapture(event.pointerId);
-    drag.moved = true;
-    Object.assign(view, { x: drag.from[0] + dx, y: drag.from[1] + dy, auto: false });
-    move();
-  });
-  scope.listen(stage, "pointerup", (event) => {
-    const item = drag && !drag.moved ? under(event) : null;
-    drag = null;
-    if (item) onSelect(item.index);
-  });
-  scope.listen(stage, "pointercancel", () => (drag = null));
-  scope.listen(stage, "pointerleave", () => !drag && hover(null));
-  scope.listen(stage, "dblclick", (event) => !under(event) && zoomBy(1.5, local(event)));
-  scope.listen(
-    stage,
-    "wheel",
-    (event) => {
-      if (event.ctrlKey || event.metaKey) zoomBy(Math.exp(-clamp(event.deltaY, -50, 50) / 100), local(event));
-      else if (!panByWheel(event, stage, state.layout, view)) return; // let the page scroll
-      else move();
-      event.preventDefault();
-    },
-    { passive: false },
-  );
-}
-
-// Pans where the tree reaches beyond the stage; false where there is nothing more to see in that direction.
-function panByWheel(event, stage, layout, view) {
-  if (!layout) return false;
-  const [dx, dy] = event.shiftKey ? [event.deltaY, 0] : [event.deltaX, event.deltaY];
-  const slide = (at, delta, size, room, pad) => {
-    const [low, high] = [Math.min(pad, room - pad - size * view.k), pad];
-    return clamp(at - delta, Math.min(low, at), Math.max(high, at));
-  };
-  const x = slide(view.x, dx, layout.width, stage.clientWidth, PAD.left);
-  const y = slide(view.y, dy, layout.height, stage.clientHeight, PAD.top);
-  if (x === view.x && y === view.y) return false;
-  Object.assign(view, { x, y, auto: false });
-  return true;
+  const parts = [`step ${step.index}`, `accept length ${step.accept_len}`];
+  if (step.nodes.length > 1) parts.push(`${step.nodes.length} nodes`, `depth ${depth}`);
+  return [...parts, step.kernel].join(" · ");
 }
 
 const isUp = ({ key, shiftKey, altKey }) => key === "[" || (key === "ArrowLeft" && (shiftKey || altKey));
@@ -258,63 +226,4 @@ function neighbour(layout, item, event) {
   if (event.key !== "ArrowUp" && event.key !== "ArrowDown") return null;
   const column = layout.items.filter((other) => other.depth === item.depth).sort((a, b) => a.y - b.y);
   return column[column.indexOf(item) + (event.key === "ArrowUp" ? -1 : 1)] ?? null;
-}
-
-// The hover card: a node's most wanted numbers beside it.
-function createCard(parent) {
-  const card = make("div", "ddviz-card");
-  card.setAttribute("role", "tooltip");
-  card.hidden = true;
-  parent.append(card);
-  return {
-    hide: () => (card.hidden = true),
-    show(item, view, stage) {
-      card.replaceChildren(...cardLines(item));
-      card.hidden = false;
-      const [x, y] = [item.x * view.k + view.x, (item.y + item.h) * view.k + view.y + 10];
-      const above = item.y * view.k + view.y - card.offsetHeight - 10;
-      const top = y + card.offsetHeight <= stage.clientHeight - 4 || above < 4 ? y : above;
-      card.style.left = `${clamp(x, 4, Math.max(4, stage.clientWidth - card.offsetWidth - 4))}px`;
-      card.style.top = `${clamp(top, 4, Math.max(4, stage.clientHeight - card.offsetHeight - 4))}px`;
-    },
-  };
-}
-
-function cardLines({ index, node, status, sign }) {
-  const name = append(make("div", "ddviz-card-name"), make("bdi", "ddviz-token", shorten(node.label, 40)));
-  const state = make("div", `ddviz-status ddviz-text-${status}`, `${sign} ${status}`.trim());
-  const facts =
-    index === BONUS
-      ? [["probability", probability(node.prob)], ["id", node.id]]
-      : [["target", probability(node.target_prob)], ["draft", probability(node.draft_prob)], ["rank", node.rank], ["depth", node.depth]];
-  const line = make("div", "ddviz-card-facts");
-  for (const [label, value] of facts) {
-    append(line, append(make("span"), make("i", "", label), ` ${value ?? ABSENT}`));
-  }
-  return [append(name, state), line, node.why ? make("div", "ddviz-muted", node.why) : null].filter(Boolean);
-}
-
-function createLegend() {
-  const legend = make("footer", "ddviz-legend");
-  for (const [status, says] of [
-    ["root", "root"],
-    ["accepted", "accepted"],
-    ["rejected", "rejected"],
-    ["unreached", "unreached"],
-    ["bonus", "bonus"],
-  ]) {
-    const sample = makeSvg("svg", "ddviz-sample");
-    sample.setAttribute("viewBox", "-1 -1 24 18");
-    sample.setAttribute("aria-hidden", "true");
-    const group = makeSvg("g", `ddviz-node ddviz-${status}`);
-    const shape = makeSvg("path", "ddviz-shape");
-    shape.setAttribute("d", outline({ w: 22, h: 16, status }));
-    const sign = makeSvg("text", "ddviz-sign");
-    sign.textContent = SIGNS[status];
-    place(sign, 7, 12);
-    sample.append(append(group, shape, sign));
-    append(legend, append(make("span"), sample, says));
-  }
-  const bar = append(make("span", "ddviz-legend-bar"), make("i"), "target probability");
-  return append(legend, bar);
 }

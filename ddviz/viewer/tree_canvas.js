@@ -34,14 +34,13 @@ function createCanvasTree(parent, palette) {
     },
     move(next) {
       view = next;
-      paint();
     },
     mark(selected, hovered) {
       marks = [selected, hovered];
       spoken.setAttribute("aria-label", selected ? describe(selected) : "no node selected");
       spoken.setAttribute("aria-selected", String(selected !== null));
-      paint();
     },
+    paint,
     elementOf: () => spoken,
     clear() {
       layout = null;
@@ -69,10 +68,11 @@ function paintEdges(context, edges, colours) {
     context.beginPath();
     for (const edge of edges) {
       if (edge.kind !== kind) continue;
-      const { x0, y0, x1, y1, trunk } = edgePoints(edge);
-      context.moveTo(x0, y0);
+      const { x0, y0, x1, y1, trunk, start } = edgePoints(edge);
+      if (start !== null) context.moveTo(trunk, start);
+      else context.moveTo(x0, y0);
       if (y0 !== y1) {
-        context.lineTo(trunk, y0);
+        if (start === null) context.lineTo(trunk, y0);
         context.lineTo(trunk, y1);
       }
       context.lineTo(x1, y1);
@@ -102,8 +102,7 @@ function paintNode(context, item, colours, scale) {
     context.font = LABEL_FONT;
     context.fillStyle = look[2];
     context.direction = "ltr";
-    if (item.sign) context.fillText(item.sign, 8, baselineOf(item));
-    context.fillText(item.label, 9 + item.signWidth, baselineOf(item));
+    context.fillText(item.sign ? `${item.sign} ${item.label}` : item.label, 9, baselineOf(item));
   }
   if (item.node.faults?.length) {
     context.fillStyle = colours.warn;

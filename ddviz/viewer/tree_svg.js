@@ -7,10 +7,11 @@ function createSvgTree(parent) {
   const [edgeLayer, nodeLayer] = [makeSvg("g"), makeSvg("g")];
   const [hoverRing, selectedRing] = [makeSvg("rect", "ddviz-ring ddviz-ring-hover"), makeSvg("rect", "ddviz-ring")];
   for (const g of [viewport, edgeLayer, nodeLayer]) g.setAttribute("role", "presentation");
+  edgeLayer.setAttribute("aria-hidden", "true");
   viewport.append(edgeLayer, hoverRing, selectedRing, nodeLayer);
   svg.append(viewport);
   parent.append(svg);
-  const edgePool = newPool(edgeLayer, () => makeSvg("path"));
+  const edgePool = newPool(edgeLayer, () => newPooled("path"));
   const nodePool = newPool(nodeLayer, newSvgNode);
   let elements = new Map();
 
@@ -32,6 +33,7 @@ function createSvgTree(parent) {
         element.setAttribute("aria-selected", String(selected !== null && index === selected.index));
       }
     },
+    paint() {}, // the browser does
     elementOf: (item) => elements.get(item.index) ?? null,
     clear() {
       edgePool.keep(0);
@@ -49,61 +51,81 @@ function newPool(parent, create) {
   let used = 0;
   return {
     at(k) {
-      if (k === pool.length) pool.push(parent.appendChild(create()));
+      if (k === pool.length) {
+        pool.push(create());
+        parent.append(pool[k].element);
+      }
       if (k >= used) {
-        pool[k].style.display = "";
+        pool[k].element.style.display = "";
         used = k + 1;
       }
       return pool[k];
     },
     keep(count) {
-      for (let k = count; k < used; k++) pool[k].style.display = "none";
+      for (let k = count; k < used; k++) pool[k].element.style.display = "none";
       used = Math.min(used, count);
     },
   };
 }
 
-function newSvgNode() {
-  const group = makeSvg("g");
-  group.setAttribute("role", "treeitem");
-  const text = makeSvg("text", "ddviz-label");
-  text.append(makeSvg("tspan", "ddviz-space"), makeSvg("tspan"));
-  const [track, bar] = [makeSvg("rect", "ddviz-bar-track"), makeSvg("rect", "ddviz-bar")];
-  for (const rect of [track, bar]) rect.setAttribute("height", "2");
-  const [shape, sign] = [makeSvg("path", "ddviz-shape"), makeSvg("text", "ddviz-sign")];
-  const [note, flaw] = [makeSvg("text", "ddviz-note"), makeSvg("text", "ddviz-flaw")];
-  group.append(shape, sign, text, note, track, bar, flaw);
-  return group;
+// An element and the attributes it has: setting one to what it is already costs nothing.
+function newPooled(tag) {
+  const element = makeSvg(tag);
+  const attributes = new Map();
+  let text = "";
+  return {
+    element,
+    set(name, value) {
+      if (attributes.get(name) === value) return;
+      attributes.set(name, value);
+      element.setAttribute(name, value);
+    },
+    write(value) {
+      if (value === text) return;
+      text = value;
+      element.textContent = value;
+      element.style.display = value ? "" : "none";
+    },
+  };
 }
 
-function drawSvgNode(group, item) {
-  const [shape, sign, text, note, track, bar, flaw] = group.children;
-  const baseline = baselineOf(item);
-  group.setAttribute("class", `ddviz-node ddviz-${item.status}`);
-  group.setAttribute("transform", `translate(${item.x} ${item.y})`);
-  group.setAttribute("aria-label", describe(item));
-  group.setAttribute("aria-level", String(item.depth + 1));
-  group.dataset.node = item.index;
-  shape.setAttribute("d", outline(item));
-  sign.textContent = item.sign;
-  place(sign, 8, baseline);
-  const spaces = /^·*/.exec(item.label)[0];
-  text.children[0].textContent = spaces;
-  text.children[1].textContent = item.label.slice(spaces.length);
-  place(text, 9 + item.signWidth, baseline);
-  note.textContent = item.note;
-  place(note, item.w - 8, baseline);
-  const prob = item.node.target_prob ?? null;
-  const shown = prob !== null && item.status !== "bonus";
-  track.style.display = bar.style.display = shown ? "" : "none";
-  if (shown) {
-    const width = item.w - 18;
-    setBox(track, 9, item.h - 3.5, width);
-    setBox(bar, 9, item.h - 3.5, Math.max(width * clamp(prob, 0, 1), 0.5));
+function newSvgNode() {
+  const group = newPooled("g");
+  group.set("role", "treeitem");
+  const parts = { shape: newPooled("path"), track: newPooled("path"), bar: newPooled("path") };
+  for (const name of ["label", "note", "flaw"]) parts[name] = newPooled("text");
+  for (const [name, part] of Object.entries(parts)) {
+    part.set("class", `ddviz-${name}`);
+    group.element.append(part.element);
   }
-  flaw.textContent = item.node.faults?.length ? "!" : "";
-  place(flaw, item.w - 2, 3);
-  return group;
+  return { ...parts, group, element: group.element };
+}
+
+function drawSvgNode({ group, shape, label, note, track, bar, flaw }, item) {
+  const { w, h, node, sign, status } = item;
+  group.set("class", `ddviz-node ddviz-${status}`);
+  group.set("transform", `translate(${item.x} ${item.y})`);
+  group.set("aria-label", describe(item));
+  group.set("aria-level", item.depth + 1);
+  group.set("data-node", item.index);
+  shape.set("d", outline(item));
+  const baseline = baselineOf(item);
+  label.write(sign ? `${sign} ${item.label}` : item.label);
+  at(label, 9, baseline);
+  note.write(item.note);
+  at(note, w - 9, baseline);
+  const prob = status === "bonus" ? null : (node.target_prob ?? null);
+  const line = (width) => (prob === null ? "" : `M9 ${h - 2.75}h${width}`);
+  track.set("d", line(w - 18));
+  bar.set("d", line(Math.max((w - 18) * clamp(prob ?? 0, 0, 1), 0.5)));
+  flaw.write(node.faults?.length ? "!" : "");
+  at(flaw, w - 2, 3);
+  return group.element;
+}
+
+function at(pooled, x, y) {
+  pooled.set("x", x);
+  pooled.set("y", y);
 }
 
 function baselineOf(item) {
@@ -111,11 +133,11 @@ function baselineOf(item) {
 }
 
 function drawSvgEdge(path, edge) {
-  const { x0, y0, x1, y1, trunk, radius: r } = edgePoints(edge);
-  path.setAttribute("class", `ddviz-edge ddviz-edge-${edge.kind}`);
-  path.setAttribute("aria-hidden", "true");
-  const bend = `H${trunk - r}Q${trunk} ${y0} ${trunk} ${y0 + r}V${y1 - r}Q${trunk} ${y1} ${trunk + r} ${y1}`;
-  path.setAttribute("d", y0 === y1 ? `M${x0} ${y0}H${x1}` : `M${x0} ${y0}${bend}H${x1}`);
+  const { x0, y0, x1, y1, trunk, radius: r, start } = edgePoints(edge);
+  path.set("class", `ddviz-edge ddviz-edge-${edge.kind}`);
+  const down = start === null ? `M${x0} ${y0}H${trunk - r}Q${trunk} ${y0} ${trunk} ${y0 + r}` : `M${trunk} ${start}`;
+  const turn = `V${y1 - r}Q${trunk} ${y1} ${trunk + r} ${y1}H${x1}`;
+  path.set("d", y0 === y1 ? `M${x0} ${y0}H${x1}` : down + turn);
 }
 
 // Shape tells the status as well as colour does: pill accepted, cut corners rejected, plain box the others.

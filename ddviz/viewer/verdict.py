@@ -2,7 +2,7 @@
 
 In:  Step, its children in examination order, statuses.
 Out: sentences, and for a sampled step the comparison behind them (coin, running sum, threshold).
-Not here: finding defects (check/doctor.py). Still, where the recorded numbers contradict the recorded decision, the
+Not here: finding defects (check/doctor.py). Still, where the recorded numbers contradict the decision, the
 sentence says so instead of explaining it away.
 
     children of p, in link order      a      b      c         coin of p = 0.55
@@ -81,7 +81,9 @@ def bonus_reason(step: Step, children: list[list[int]], last: int) -> str:
         return f"the target's argmax after node {last}{tail}"
     where = "what the rejected children left" if has_children else "the target's distribution"
     sampling = step.sampling
-    mass = f" (mass {_number(sampling.residual_sum)})" if sampling and sampling.residual_sum is not None else ""
+    mass = (
+        f" (mass {_number(sampling.residual_sum)})" if sampling and sampling.residual_sum is not None else ""
+    )
     coin = f" with the final coin {_number(sampling.final_coin)}" if sampling else ""
     return f"drawn from {where} after node {last}{mass}{coin}"
 
@@ -106,7 +108,9 @@ def _greedy(step: Step, trace: Trace, node: int, parent: int, status: str) -> st
     if status == ACCEPTED:
         if wanted == token:
             return f"equals the target's argmax after node {parent}{by}"
-        return f"accepted, yet the target's argmax after node {parent} is {label} (id {wanted}): a contradiction"
+        return (
+            f"accepted, yet the target's argmax after node {parent} is {label} (id {wanted}): a contradiction"
+        )
     if wanted != token:
         return f"the target's argmax after node {parent} is {label} (id {wanted}){by}"
     return f"rejected, yet it equals the target's argmax after node {parent}: a contradiction"

@@ -16,10 +16,10 @@ from collections.abc import Iterable
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from ddviz.trace import StepSequence, Trace, TokenTable
+from ddviz.trace import StepSequence, TokenTable, Trace
 from ddviz.trace.schema import Step
 from ddviz.trace.tokens import pieces
-from ddviz.viewer.step import step_view, stage_times
+from ddviz.viewer.step import stage_times, step_view
 
 MAX_ROWS = 500  # rows in one answer
 JSON = dict[str, Any]
@@ -101,8 +101,8 @@ def prompt_pieces(trace: Trace) -> list[str]:
 class OutputText:
     """Running text of the output, wherever the calls are cut.
 
-    A character split over tokens stands whole at the last of them: bytes still waiting for the rest of theirs go
-    in front of the next call's tokens, and a sentinel behind keeps `pieces` from taking the cut for the end.
+    A character split over tokens stands whole at the last of them: bytes still waiting for the rest of theirs
+    go before the next call's tokens, and a sentinel behind keeps `pieces` from taking the cut for the end.
     """
 
     def __init__(self) -> None:
@@ -124,7 +124,7 @@ class OutputText:
 
 
 class _Digest:
-    """The rows of a trace as far as they were asked for: a step is decoded for them once, not at every poll."""
+    """The rows of a trace as far as they were asked for: a step is decoded once, not at every poll."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -175,7 +175,9 @@ class _Digest:
         elif prefill is not None:
             row["prefill"] = prefill
         accept_length, tokens, ms = self._sums[-1]
-        self._sums.append((accept_length + row["accept_len"], tokens + len(step.emitted), ms + (row["ms"] or 0)))
+        self._sums.append(
+            (accept_length + row["accept_len"], tokens + len(step.emitted), ms + (row["ms"] or 0))
+        )
         if row["ms"] is not None:
             insort(self._sorted_ms, row["ms"])
         self._rows.append(row)

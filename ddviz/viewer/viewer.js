@@ -2,9 +2,9 @@
 //
 //   source   poll(since) -> Promise of poll_view, plus optionally status: { state, message, progress, error }
 //            step(i)     -> Promise of step_view
-//   options  live      keep polling, follow the newest step (false: read what is there, once)
-//            step      step to begin with (recorded traces; default 0)
-//            onSelect  (step, node) after the reader chose one; node is an index or "bonus"
+//   options  live        keep polling, follow the newest step (false: read what is there, once)
+//            step, node  where to begin instead (default: the newest step live, else step 0)
+//            onSelect    (step, node) after the reader chose one; node is an index or "bonus"
 //   update   { step, node, follow, live, source }: anything of it. A new `source`, or `live`, polls afresh.
 //
 // assets() in html.py wraps these files into one function, so that nothing but window.ddviz is global.
@@ -12,6 +12,7 @@
 const [POLL_FAST, POLL_SLOWEST, POLL_STATUS] = [125, 1000, 400]; // ms
 const [RETRY_FIRST, RETRY_LAST] = [1000, 8000];
 const STEPS_KEPT = 64; // step views remembered
+const PLAY_EVERY = 900; // ms a step is shown while playing
 
 function mount(element, source, options = {}) {
   const scope = newScope();
@@ -27,7 +28,8 @@ function mount(element, source, options = {}) {
   const state = newState(source, options);
   const parts = buildParts(root, scope, {
     onStep: (i) => choose(i, { byReader: true }),
-    onFollow: () => setFollow(!state.follow, true),
+    onFollow: () => toggleFollow(!state.follow),
+    onPlay: () => setPlaying(!state.playing),
     onNode: (index) => chooseNode(index, true),
     onText: (i, place) => choose(i, { byReader: true, place }),
   });
@@ -93,7 +95,7 @@ function mount(element, source, options = {}) {
 
   function begin(view) {
     Object.assign(state, { key: view.key, rows: [], total: 0, step: null, node: null, view: null, end: null, place: null });
-    state.follow = Boolean(options.live);
+    state.follow = Boolean(options.live) && !state.wanted;
     state.cache.clear();
     beginText(view);
     parts.topbar.header(view.header ?? null);
@@ -121,14 +123,23 @@ function mount(element, source, options = {}) {
   function followNewest() {
     const newest = state.rows.length - 1;
     if (state.follow) choose(newest, {});
-    else if (state.step === null) choose(clamp(options.step ?? 0, 0, newest), {});
-    else if (state.wanted > state.step && state.wanted <= newest) choose(state.wanted, {});
+    else if (state.wanted) goToWanted();
+    else if (state.step === null) choose(0, {});
+  }
+
+  // The step (and node) asked for from outside, or as near as the trace has come; the rest when it gets there.
+  function goToWanted() {
+    const { wanted } = state;
+    choose(wanted.step, {});
+    if (wanted.step >= state.rows.length) state.wanted = wanted;
+    else if (wanted.node !== null) pickWhenShown(wanted.node);
   }
 
   function choose(i, { byReader = false, place = null }) {
     if (!state.rows.length) return;
     const at = clamp(i, 0, state.rows.length - 1);
     state.wanted = null;
+    if (byReader) setPlaying(false);
     if (byReader) setFollow(Boolean(options.live) && !state.end && at === state.rows.length - 1 && place === null);
     if (at !== state.step) state.node = null;
     Object.assign(state, { step: at, place });
@@ -151,10 +162,37 @@ function mount(element, source, options = {}) {
     state.place = null;
   }
 
-  function setFollow(on, byReader = false) {
+  function setFollow(on) {
     state.follow = on;
-    parts.scrubber.follow(Boolean(options.live) && !state.end, on);
-    if (byReader && on) choose(state.rows.length - 1, { byReader });
+    showTransport();
+  }
+
+  function toggleFollow(on) {
+    setPlaying(false);
+    setFollow(on);
+    if (on) choose(state.rows.length - 1, {});
+  }
+
+  // Shows step after step, from the first again where the last was reached; any choice of the reader ends it.
+  function setPlaying(on) {
+    state.playing = on && state.rows.length > 1;
+    scope.cancel("play");
+    showTransport();
+    if (!state.playing) return;
+    if (state.step === state.rows.length - 1) choose(0, {});
+    scope.later("play", PLAY_EVERY, playOn);
+  }
+
+  function playOn() {
+    choose(state.step + 1, {});
+    if (state.step >= state.rows.length - 1) setPlaying(false);
+    else scope.later("play", PLAY_EVERY, playOn);
+  }
+
+  function showTransport() {
+    const live = Boolean(options.live) && !state.end;
+    parts.scrubber.follow(live, state.follow);
+    parts.scrubber.play(!live, state.playing);
   }
 
   // One request at a time; a step that nobody wants any more is skipped.
@@ -200,7 +238,7 @@ function mount(element, source, options = {}) {
     const sentences = [state.problem, state.damage, state.status?.error].filter(Boolean);
     parts.banner.textContent = sentences.join(" · ");
     parts.banner.hidden = !sentences.length;
-    parts.scrubber.follow(Boolean(options.live) && !state.end, state.follow);
+    showTransport();
     parts.tree.message(state.rows.length ? null : waitingCard(state));
   }
 
@@ -222,7 +260,8 @@ function mount(element, source, options = {}) {
     else if (event.key === "ArrowRight") choose(state.step + 1, { byReader: true });
     else if (event.key === "Home") choose(0, { byReader: true });
     else if (event.key === "End") choose(last, { byReader: true });
-    else if ((event.key === "f" || event.key === "F") && options.live) setFollow(!state.follow, true);
+    else if ((event.key === "f" || event.key === "F") && options.live) toggleFollow(!state.follow);
+    else if ((event.key === "p" || event.key === "P") && (!options.live || state.end)) setPlaying(!state.playing);
     else return false;
     return true;
   }
@@ -234,13 +273,12 @@ function mount(element, source, options = {}) {
       Object.assign(state, { end: change.source ? null : state.end, idle: POLL_FAST });
       poll();
     }
-    if ("step" in change && change.step !== null) {
-      state.wanted = change.step;
-      if (change.step < state.rows.length) choose(change.step, {});
+    if (Number.isInteger(change.step)) {
       setFollow(false);
-    }
-    if ("node" in change) pickWhenShown(change.node);
-    if ("follow" in change) setFollow(Boolean(change.follow), true);
+      state.wanted = { step: change.step, node: change.node ?? null };
+      if (state.rows.length) goToWanted();
+    } else if ("node" in change) pickWhenShown(change.node);
+    if ("follow" in change) toggleFollow(Boolean(change.follow));
   }
 
   function pickWhenShown(index) {
@@ -293,13 +331,14 @@ function newState(source, options) {
     step: null, // place in rows
     node: null, // index, "bonus", or null for the default of the step
     place: null, // token of the step that was clicked in the text
-    wanted: options.step ?? null, // a step asked for before it was there
-    follow: Boolean(options.live),
+    wanted: Number.isInteger(options.step) ? { step: options.step, node: options.node ?? null } : null,
+    follow: false,
     view: null, // step view drawn
     cache: new Map(),
     polling: false,
     loading: false,
     restarted: false,
+    playing: false,
     tell: false,
     failures: 0,
     idle: POLL_FAST,
@@ -307,12 +346,12 @@ function newState(source, options) {
   };
 }
 
-function buildParts(root, scope, { onStep, onFollow, onNode, onText }) {
+function buildParts(root, scope, { onStep, onFollow, onPlay, onNode, onText }) {
   const topbar = createTopbar(root);
   const banner = append(root, make("div", "ddviz-banner")).lastChild;
   banner.setAttribute("role", "status");
   banner.hidden = true;
-  const scrubber = createScrubber(root, { scope, root, onStep, onFollow });
+  const scrubber = createScrubber(root, { scope, root, onStep, onFollow, onPlay });
   const panes = append(root, make("div", "ddviz-panes")).lastChild;
   const text = createText(panes, { scope, onPick: onText });
   const tree = createTree(panes, { scope, root, onSelect: onNode });
@@ -335,12 +374,12 @@ function showStep(parts, state) {
   if (!view) return;
   const began = performance.now();
   const index = state.node ?? defaultNode(view);
-  if (state.drawn !== view) parts.tree.draw(view);
-  state.drawn = view;
-  parts.tree.select(index);
-  parts.detail.draw(view, index);
-  parts.text.step(view.i, { follow: state.follow });
+  parts.text.step(view.i, { follow: state.follow }); // first: it asks where things stand on the page
   parts.text.token(state.node === null ? null : placeOfNode(view, index));
+  if (state.drawn !== view) parts.tree.draw(view, index);
+  else parts.tree.select(index);
+  state.drawn = view;
+  parts.detail.draw(view, index);
   state.drawMs = performance.now() - began;
 }
 

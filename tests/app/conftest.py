@@ -1,5 +1,6 @@
 """A session on a FakeEngine, its folders in tmp_path."""
 
+import socket
 import time
 
 import pytest
@@ -35,3 +36,9 @@ def wait_until(holds, seconds: float = 5.0) -> None:
     while not holds():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.01)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]

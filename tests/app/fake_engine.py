@@ -1,20 +1,23 @@
-"""An Engine without a model: a thread that writes a made-up trace slowly, and honours Control."""
+"""An Engine without a model: a thread that writes a made-up DDTree trace slowly, and honours Control."""
 
 import threading
 import time
+import uuid
 from pathlib import Path
+
+import numpy as np
 
 from ddviz.engines.base import Control, EngineStatus, GenerateParams, ModelInfo, State
 from ddviz.errors import EngineError, TraceError
 from ddviz.trace import Recorder, schema
-from tests.app import fake_trace
+from tests.viewer.fixtures import B, Words, make_step
 
 MODEL = ModelInfo(
     target="fake-target",
     draft="fake-draft",
-    block_size=fake_trace.BLOCK,
+    block_size=B,
     context_length=1000,
-    vocab_size=len(fake_trace.VOCAB),
+    vocab_size=len(Words(hostile=True).bytes),
     device="cpu",
     dtype="float32",
 )
@@ -28,6 +31,7 @@ class FakeEngine:
     def __init__(self, step_s: float = 0.05, hostile: bool = False, prefill_s: float = 0.0) -> None:
         self.step_s, self.hostile, self.prefill_s = step_s, hostile, prefill_s
         self.calls: list[str] = []
+        self.asked: GenerateParams | None = None
         self.refusal: str | None = None  # the next request fails with this before it writes anything
         self._state: State = "ready"
         self._message = ""
@@ -54,6 +58,7 @@ class FakeEngine:
         if self._state != "ready":
             raise EngineError(f"the engine is {self._state}, not ready")
         self.calls.append("generate")
+        self.asked = params
         self._error, refusal, self.refusal = None, self.refusal, None
         if refusal:
             self._error = refusal
@@ -95,27 +100,71 @@ class FakeEngine:
         if state in ("failed", "off"):
             self._control.stop()
 
+    def rest(self) -> None:
+        """Idle and as new."""
+        self.close()
+        self.hostile, self.refusal, self._error, self._control = False, None, None, Control()
+        self.calls.clear()
+        self.be("ready")
+
     def _run(self, params: GenerateParams, path: Path, control: Control) -> None:
+        words = Words(self.hostile)
         try:
-            with Recorder(path, fake_trace.header(params), fake_trace.VOCAB.__getitem__) as recorder:
-                self._write(recorder, params, control)
+            with Recorder(path, _header(params), words.bytes.__getitem__) as recorder:
+                self._write(recorder, words, params, control)
         except TraceError as error:
             self._error = str(error)
-        if self._state not in ("failed", "off"):
+        if self._alive:
             self._state = "ready"
 
-    def _write(self, recorder: Recorder, params: GenerateParams, control: Control) -> None:
+    def _write(self, recorder: Recorder, words: Words, params: GenerateParams, control: Control) -> None:
+        rng = np.random.default_rng(0)
         time.sleep(self.prefill_s)
-        output = fake_trace.begin(recorder, params, self.hostile)
-        self._state = "running"
-        reason, count = "length", 0
-        for step in fake_trace.steps(params, self.hostile):
+        recorder.prompt([words.next(i) for i in range(5)], params.prompt)
+        recorder.prefill(schema.Prefill(token=words.next(0), prob=0.5))
+        output, count, reason = [words.next(0)], 0, "length"
+        self._state = "running" if self._alive else self._state
+        while len(output) < params.max_new_tokens:
             if not control.before_step():
                 reason = "stopped"
                 break
             time.sleep(self.step_s)
+            place = len(output)
+            step = make_step(
+                rng,
+                words,
+                count,
+                output[-1],
+                place,
+                4 + place,
+                params.budget,
+                params.topk_cap,
+                params.temperature,
+            )
+            step.emitted = step.emitted[: params.max_new_tokens - place]
             recorder.step(step)
-            output += step.emitted
-            count += 1
-        if self._state not in ("failed", "off"):
+            output, count = output + step.emitted, count + 1
+        if self._alive:
             recorder.end(schema.End(finish_reason=reason, output_ids=output, steps=count))
+
+    @property
+    def _alive(self) -> bool:
+        return self._state not in ("failed", "off")
+
+
+def _header(params: GenerateParams) -> schema.Header:
+    return schema.Header(
+        created="2026-11-29T20:41:07+00:00",
+        engine=schema.EngineInfo(name="fake", version="0", device=MODEL.device),
+        algorithm="DDTREE",
+        target=MODEL.target,
+        draft=MODEL.draft,
+        block_size=B,
+        budget=params.budget,
+        topk_cap=params.topk_cap,
+        sampling=schema.SamplingParams(
+            temperature=params.temperature, seed=params.seed, max_new_tokens=params.max_new_tokens
+        ),
+        vocab_size=MODEL.vocab_size,
+        request_id=uuid.uuid4().hex,
+    )

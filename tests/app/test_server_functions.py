@@ -8,8 +8,7 @@ import pytest
 from ddviz.app.panels import control_function, poll_function, status_function, step_function
 from ddviz.app.session import Session
 from ddviz.app.traces import Registry
-from ddviz.engines.base import GenerateParams
-from tests.app import fake_trace
+from tests.viewer.fixtures import write_trace
 
 NOT_OBJECTS = [None, [], "poll", 7, True, object()]
 NOT_IDS = [None, 7, True, [], {}, "", "../../etc/passwd", "x" * 10_000, "unknown"]
@@ -18,7 +17,7 @@ NOT_INDEXES = [None, -1, 1.0, "0", True, [], {}, 2**53, math.nan, math.inf]
 
 @pytest.fixture
 def sample(session, folders):
-    fake_trace.write(folders[0] / "a.ddviz", GenerateParams(prompt="p", max_new_tokens=30))
+    write_trace(folders[0] / "a.ddviz")
     return session.registry.samples()[0].id
 
 

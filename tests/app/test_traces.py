@@ -7,11 +7,8 @@ import pytest
 
 from ddviz.app import traces
 from ddviz.app.traces import Registry, read_lessons, run_name, run_title, unused_path
-from ddviz.engines.base import GenerateParams
 from ddviz.errors import DdvizError, TraceError
-from tests.app import fake_trace
-
-PARAMS = GenerateParams(prompt="p", max_new_tokens=20)
+from tests.viewer.fixtures import write_trace
 
 
 @pytest.fixture
@@ -23,6 +20,10 @@ def registry(tmp_path):
 
 def steps_of(trace):
     return len(trace.steps)
+
+
+def written(path):
+    return write_trace(path).path
 
 
 def test_a_file_keeps_its_id_and_another_file_gets_another(registry, tmp_path):
@@ -47,14 +48,14 @@ def test_a_file_keeps_its_id_and_another_file_gets_another(registry, tmp_path):
     ],
 )
 def test_only_an_id_that_was_given_out_is_looked_up(registry, tmp_path, sent):
-    fake_trace.write(tmp_path / "samples" / "a.ddviz", PARAMS)
+    written(tmp_path / "samples" / "a.ddviz")
     registry.samples()
     with pytest.raises(DdvizError, match="not open in the app"):
         registry.view(sent, steps_of)
 
 
 def test_the_path_itself_is_no_id(registry, tmp_path):
-    path = fake_trace.write(tmp_path / "samples" / "a.ddviz", PARAMS)
+    path = written(tmp_path / "samples" / "a.ddviz")
     registry.samples()
     with pytest.raises(DdvizError, match="not open in the app"):
         registry.view(str(path), steps_of)
@@ -62,7 +63,7 @@ def test_the_path_itself_is_no_id(registry, tmp_path):
 
 def test_samples_come_in_the_order_of_their_readme(registry, tmp_path):
     for name in ("alpha", "beta", "gamma"):
-        fake_trace.write(tmp_path / "samples" / f"{name}.ddviz", PARAMS)
+        written(tmp_path / "samples" / f"{name}.ddviz")
     (tmp_path / "samples" / "README.md").write_text(
         "| [`gamma.ddviz`](gamma.ddviz) | how **greedy** goes |\n"
     )
@@ -88,7 +89,7 @@ def test_a_lesson_is_read_from_any_usual_list(tmp_path, line):
 
 def test_saved_runs_come_newest_first_and_other_files_not_at_all(registry, tmp_path):
     for age, name in enumerate(["2026-11-29T20-41-07-ddtree-new", "2026-11-28T20-41-07-ar-old", "mine"]):
-        path = fake_trace.write(tmp_path / "runs" / f"{name}.ddviz", PARAMS)
+        path = written(tmp_path / "runs" / f"{name}.ddviz")
         os.utime(path, (1_800_000_000 - age, 1_800_000_000 - age))
     (tmp_path / "runs" / "notes.txt").write_text("no trace")
     titles = [entry.title for entry in registry.saved_runs()]
@@ -104,7 +105,7 @@ def test_a_growing_file_is_read_on_from_where_it_was(registry, tmp_path):
     path = tmp_path / "runs" / "r.ddviz"
     trace_id = registry.add(path)
     assert registry.view(trace_id, steps_of, growing=True) is None  # not there yet
-    whole = fake_trace.write(tmp_path / "whole.ddviz", PARAMS).read_bytes()
+    whole = written(tmp_path / "whole.ddviz").read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
     some = registry.view(trace_id, steps_of, growing=True)
     path.write_bytes(whole)
@@ -112,7 +113,7 @@ def test_a_growing_file_is_read_on_from_where_it_was(registry, tmp_path):
 
 
 def test_a_cut_off_end_is_damage_only_where_nobody_writes_on(registry, tmp_path):
-    path = fake_trace.write(tmp_path / "runs" / "r.ddviz", PARAMS)
+    path = written(tmp_path / "runs" / "r.ddviz")
     path.write_bytes(path.read_bytes()[:-10])
     trace_id = registry.add(path)
     assert registry.view(trace_id, lambda trace: trace.damage, growing=True) is None
@@ -120,7 +121,7 @@ def test_a_cut_off_end_is_damage_only_where_nobody_writes_on(registry, tmp_path)
 
 
 def test_a_flipped_bit_leaves_the_steps_before_it(registry, tmp_path):
-    path = fake_trace.write(tmp_path / "runs" / "r.ddviz", PARAMS)
+    path = written(tmp_path / "runs" / "r.ddviz")
     data = bytearray(path.read_bytes())
     data[int(len(data) * 0.8)] ^= 1
     path.write_bytes(data)
@@ -141,14 +142,14 @@ def test_a_file_that_is_no_trace_is_named_without_its_folder(registry, tmp_path,
 
 def test_an_upload_above_the_limit_is_refused(registry, tmp_path, monkeypatch):
     monkeypatch.setattr(traces, "MAX_UPLOAD", 10)
-    path = fake_trace.write(tmp_path / "big.ddviz", PARAMS)
+    path = written(tmp_path / "big.ddviz")
     with pytest.raises(TraceError, match="larger than"):
         registry.add_upload(path)
 
 
 def test_only_some_traces_stay_in_memory_and_any_can_be_read_again(registry, tmp_path, monkeypatch):
     monkeypatch.setattr(traces, "MAX_OPEN", 2)
-    ids = [registry.add(fake_trace.write(tmp_path / f"{i}.ddviz", PARAMS)) for i in range(4)]
+    ids = [registry.add(written(tmp_path / f"{i}.ddviz")) for i in range(4)]
     counts = [registry.view(trace_id, steps_of) for trace_id in ids]
     assert len(registry._open) == 2
     assert registry.view(ids[0], steps_of) == counts[0]

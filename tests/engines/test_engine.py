@@ -7,10 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-try:
-    from ddviz.check.doctor import examine
-except ImportError:
-    examine = lambda t: []
+from ddviz.check.doctor import examine
 from ddviz.engines.base import FAULTS, Control, GenerateParams
 from ddviz.engines.torch_engine import faults
 from ddviz.engines.torch_engine.engine import TorchEngine

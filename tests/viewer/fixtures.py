@@ -1,7 +1,7 @@
 """Small traces for the viewer's tests: right ones that read like text, hostile ones, damaged ones.
 
-Not here: traces for the checks. The probabilities are made up, yet the decisions follow from them, so that every
-sentence the viewer derives is true.
+Not here: traces for the checks. The probabilities are made up, yet the decisions follow from them, so that
+every sentence the viewer derives is true.
 """
 
 from pathlib import Path
@@ -39,11 +39,12 @@ from ddviz.tree import (
 )
 
 STORY = (
-    "The lighthouse keeper counted the waves each morning , because the sea had promised him an answer . On calm days"
-    " it said nothing , and he painted the stairs white again . On stormy days it said too much at once , and he"
-    " climbed to the lamp and listened until the wind was out of breath . \n Nobody in the village believed the story"
-    " about the whale , but everyone knew the lamp had never gone out , not even in the winter when the oil froze ."
-    " Internationalization of the harbour came later , with a railway and a very small museum . \n"
+    "The lighthouse keeper counted the waves each morning , because the sea had promised him an "
+    "answer . On calm days it said nothing , and he painted the stairs white again . On stormy days "
+    "it said too much at once , and he climbed to the lamp and listened until the wind was out of "
+    "breath . \n Nobody in the village believed the story about the whale , but everyone knew the "
+    "lamp had never gone out , not even in the winter when the oil froze . Internationalization of "
+    "the harbour came later , with a railway and a very small museum . \n"
 )
 HOSTILE = [
     b" ${alert(1)}",
@@ -67,11 +68,13 @@ class Words:
 
     def __init__(self, hostile: bool) -> None:
         spoken = [w.encode() if w in ",.\n" else b" " + w.encode() for w in STORY.split(" ") if w]
-        self.bytes = sorted(set(spoken)) + HOSTILE
+        self.bytes = sorted(set(spoken)) + (HOSTILE if hostile else [])
         ids = {raw: i for i, raw in enumerate(self.bytes)}
         self.story = [ids[w] for w in spoken]
         if hostile:
-            self.story = [t for pair in zip(self.story, _round(ids[h] for h in HOSTILE), strict=False) for t in pair]
+            self.story = [
+                t for pair in zip(self.story, _round(ids[h] for h in HOSTILE), strict=False) for t in pair
+            ]
 
     def next(self, place: int) -> int:
         return self.story[place % len(self.story)]
@@ -93,7 +96,7 @@ def write_trace(
     hostile: bool = False,
     finish: bool = True,
 ) -> Trace:
-    """A DDTREE trace of the story. The target mostly continues it; the drafter knows it less and less far ahead."""
+    """A DDTREE trace of the story: the target mostly continues it, the drafter knows it less far ahead."""
     rng = np.random.default_rng(seed)
     words = Words(hostile)
     header = Header(

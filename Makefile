@@ -1,0 +1,48 @@
+# ddviz. `make help` lists the targets.
+# TORCH_INDEX=https://download.pytorch.org/whl/cpu picks another package index for torch (a CPU build, say).
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+PORT   ?= 7860
+
+.DEFAULT_GOAL := help
+.PHONY: help install run test lint bench traces docs clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: $(STAMP)  ## make .venv with the package and what its tests need
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "ddviz needs Python >= 3.11; name one with: make PYTHON=python3.12 ..."; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(if $(TORCH_INDEX),$(BIN)/python -m pip install --index-url $(TORCH_INDEX) 'torch>=2.11,<2.14')
+	$(BIN)/python -m pip install -e '.[test]'
+	@touch $@
+
+run: $(STAMP)  ## start the app on http://127.0.0.1:7860
+	$(BIN)/ddviz --port $(PORT)
+
+test: lint  ## run the tests
+	@command -v chromium >/dev/null || echo "chromium is missing: browser tests will skip; install it with: sudo apt-get install chromium"
+	@command -v dot >/dev/null || echo "dot is missing; install it with: sudo apt-get install graphviz"
+	$(BIN)/python -m pytest
+
+lint: $(STAMP)  ## check style and types
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: $(STAMP)  ## measure the modes on the 60 prompts, 64 tokens each (long)
+	$(BIN)/ddviz bench --prompts benchmarks/prompts.jsonl --max-tokens 64
+
+traces: $(STAMP)  ## record the samples in traces/ anew
+	$(BIN)/python scripts/make_traces.py
+
+docs: $(STAMP)  ## generate docs/trace-format.md and its JSON Schema from the code
+	$(BIN)/python -m ddviz.trace.docs
+
+clean:  ## remove the virtual environment
+	rm -rf $(VENV)

@@ -1,0 +1,210 @@
+"""Rules of stages 1 and 2, draft and build: is the tree the one that the recorded draft asks for?
+
+In:  StepView.
+Out: Fault.
+Not here: whether it is a tree at all (rules_structure.py).
+
+Draft log-probabilities are recorded with 5 significant digits, so whatever is computed from them is known up
+to half a unit of the fifth digit of each (`rounding`), and a comparison speaks only beyond that.
+"""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from math import exp, inf
+from typing import NamedTuple
+
+from ddviz.check.rules import DDTREE, DRAFTED, POSITION_DRAFTED, Fault, step_rule
+from ddviz.check.views import FLOAT32_ULP, StepView, rounding
+
+LOGPROB_ABOVE_ZERO = 1e-5  # float32 rounding of a log-softmax
+MASS_TOLERANCE = 1e-3  # sum of up to 1,024 probabilities whose logarithms were cut to 5 digits
+
+
+@step_rule(
+    cause="NaN in the drafter, a normalisation over part of the vocabulary, or candidates left unsorted",
+    look_at="draft.top_logprobs, draft.top_ids; the drafter's head and its logsumexp",
+    algorithms=DRAFTED,
+)
+def draft_rows(view: StepView) -> Iterator[Fault]:
+    """A position's candidates are distinct, their log-probabilities finite, falling, of mass at most 1."""
+    draft = view.step.draft
+    if draft is None:
+        return
+    for depth, ids in enumerate(draft.top_ids, start=1):
+        if len(set(ids)) != len(ids):
+            yield Fault(f"the candidates of depth {depth} hold a token twice")
+    for depth, row in enumerate(draft.top_logprobs or [], start=1):
+        message = _row_fault(row)
+        if message:
+            yield Fault(f"the log-probabilities of depth {depth} {message}")
+
+
+@step_rule(
+    cause="the tree was built from another step's draft, or rows are shifted by one position",
+    look_at="tree.tokens, tree.ranks, draft.top_ids",
+    algorithms=POSITION_DRAFTED,
+)
+def draft_tokens(view: StepView) -> Iterator[Fault]:
+    """A node's token is the candidate of its rank at its depth."""
+    draft, tree, depths = view.step.draft, view.step.tree, view.depths
+    if draft is None or tree.ranks is None or depths is None:
+        return
+    for node in range(1, view.n):
+        depth, rank, token = depths[node], tree.ranks[node], tree.tokens[node]
+        if depth > len(draft.top_ids):
+            continue  # rule depth-limit
+        row = draft.top_ids[depth - 1]
+        if not 0 <= rank < len(row):
+            yield Fault(f"rank {rank}, but depth {depth} has {len(row)} recorded candidates", node)
+        elif row[rank] != token:
+            yield Fault(
+                f"token {token}, but the candidate of depth {depth}, rank {rank} is {row[rank]}", node
+            )
+
+
+@step_rule(
+    cause="scores were summed along another path or in another order, or are probabilities, not logarithms",
+    look_at="tree.scores, draft.top_logprobs",
+    algorithms=POSITION_DRAFTED,
+)
+def scores(view: StepView) -> Iterator[Fault]:
+    """A node's score is its parent's score plus its own draft log-probability; the root's is 0.
+
+    Tolerance: half a unit of the log-probability's fifth digit, and float32 rounding of the sum.
+    """
+    tree = view.step.tree
+    if tree.scores is None or view.header.score_kind != "logprob":
+        return
+    if tree.scores[0] != 0:
+        yield Fault(f"the root's score is {tree.scores[0]}, must be 0", 0)
+    for node in range(1, view.n) if view.depths else ():
+        score, above, logprob = tree.scores[node], tree.scores[tree.parents[node]], view.draft_logprob(node)
+        if score is None or above is None or logprob is None:
+            continue
+        if abs(score - (above + logprob)) > rounding(logprob) + 2 * FLOAT32_ULP * abs(score):
+            yield Fault(
+                f"score {score:.7g}, must be {above + logprob:.7g} "
+                f"(node {tree.parents[node]}: {above:.7g}, log-probability {logprob:.5g})",
+                node,
+            )
+
+
+@step_rule(
+    cause="nodes were taken in another order than by score",
+    look_at="tree.scores",
+    algorithms=DDTREE,
+)
+def pop_order(view: StepView) -> Iterator[Fault]:
+    """Nodes are numbered as they were popped, so scores never rise from a node to the next."""
+    found = view.step.tree.scores or []
+    for node, (before, score) in enumerate(pairwise(found), start=1):
+        if before is not None and score is not None and score > before:
+            yield Fault(f"score {score:.7g} is above that of node {node - 1}, {before:.7g}", node)
+
+
+@step_rule(
+    cause="the builder's limits differ from those that the header names",
+    look_at="header.budget, header.topk_cap, tree.ranks",
+    algorithms=DDTREE,
+)
+def budget(view: StepView) -> Iterator[Fault]:
+    """The tree holds at most `budget` nodes beside the root, and no rank reaches `topk_cap`."""
+    header = view.header
+    if header.budget is not None and view.n > header.budget + 1:
+        yield Fault(f"{view.n - 1} nodes beside the root, budget is {header.budget}")
+    for node, rank in enumerate(view.step.tree.ranks or []):
+        if header.topk_cap and rank >= header.topk_cap:
+            yield Fault(f"rank {rank}, topk_cap is {header.topk_cap}", node)
+
+
+@step_rule(
+    cause="the builder lost candidates, or stopped early; a tree that is only a root cannot accept anything",
+    look_at="tree.scores, tree.ranks, draft.top_logprobs, the heap of the builder",
+    algorithms=DDTREE,
+)
+def best_first(view: StepView) -> Iterator[Fault]:
+    """No candidate that was left out scores better than a node that was taken, and the budget is used up.
+
+    Near ties are let pass: scores are known up to the fifth digit of each log-probability.
+    """
+    header, n = view.header, view.n
+    if header.budget is None or n > header.budget + 1:
+        return
+    taken = _scores_from_draft(view)
+    if taken is None:
+        return
+    left_out = max(_candidates(view, taken), key=lambda c: c.low, default=None)
+    if left_out is None:
+        return
+    name = f"rank {left_out.rank} below node {left_out.parent}, of score {left_out.score:.6g},"
+    if n <= header.budget:
+        yield Fault(f"{n - 1} nodes of a budget of {header.budget}, but {name} was left out", left_out.parent)
+    elif n > 1:
+        worst = min(range(1, n), key=lambda node: taken[node].high)
+        if left_out.low > taken[worst].high:
+            yield Fault(
+                f"{name} was left out, while this node was taken with {taken[worst].score:.6g}", worst
+            )
+
+
+class _Score(NamedTuple):
+    """A score from rounded log-probabilities, and how far it may be off."""
+
+    score: float
+    error: float
+    parent: int = -1
+    rank: int = 0
+
+    @property
+    def low(self) -> float:
+        return self.score - self.error
+
+    @property
+    def high(self) -> float:
+        return self.score + self.error
+
+    def plus(self, logprob: float, parent: int, rank: int) -> "_Score":
+        score = self.score + logprob
+        return _Score(score, self.error + rounding(logprob) + FLOAT32_ULP * abs(score), parent, rank)
+
+
+def _scores_from_draft(view: StepView) -> list[_Score] | None:
+    """Scores [n] summed from the recorded draft; None where a node has no log-probability there."""
+    tree, found = view.step.tree, [_Score(0.0, 0.0)]
+    if view.depths is None or tree.ranks is None or view.step.draft is None:
+        return None
+    for node in range(1, view.n):
+        logprob = view.draft_logprob(node)
+        if logprob is None:
+            return None
+        found.append(found[tree.parents[node]].plus(logprob, tree.parents[node], tree.ranks[node]))
+    return found
+
+
+def _candidates(view: StepView, taken: list[_Score]) -> Iterator[_Score]:
+    """What a heap would still hold: below each node, the first rank that is no child of it."""
+    tree, header = view.step.tree, view.header
+    ranks, depths = tree.ranks or [], view.depths or []  # `_scores_from_draft` had both
+    limits = [header.topk_cap or inf, header.budget or inf, header.vocab_size or inf]
+    used_ranks: list[set[int]] = [set() for _ in range(view.n)]
+    for node in range(1, view.n):
+        used_ranks[tree.parents[node]].add(ranks[node])
+    for node, used in enumerate(used_ranks):
+        rank = next(rank for rank in range(len(used) + 1) if rank not in used)
+        logprob = view.draft_logprob_at(depths[node] + 1, rank)
+        if logprob is not None and rank < min(limits):
+            yield taken[node].plus(logprob, node, rank)
+
+
+def _row_fault(row: list[float | None]) -> str | None:
+    for rank, logprob in enumerate(row):
+        if logprob is None:
+            return f"are not finite at rank {rank}"
+        if logprob > LOGPROB_ABOVE_ZERO:
+            return f"are above 0 at rank {rank}: {logprob:.5g}"
+    values = [logprob for logprob in row if logprob is not None]
+    for rank, (before, logprob) in enumerate(pairwise(values), start=1):
+        if logprob > before:
+            return f"rise at rank {rank}: {before:.5g}, then {logprob:.5g}"
+    mass = sum(map(exp, values))
+    return f"sum to a probability of {mass:.6g}" if mass > 1 + MASS_TOLERANCE else None

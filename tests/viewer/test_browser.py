@@ -1,0 +1,470 @@
+"""The viewer in a real chromium: what is drawn, the keyboard, hostile text, a live source, the end."""
+
+import json
+
+import pytest
+
+from ddviz.trace.tokens import pieces
+from ddviz.viewer import assets, poll_view, step_view
+from tests.browser import wait_until, watched_page
+from tests.viewer.fixtures import HOSTILE
+
+pytestmark = pytest.mark.browser
+
+# A source that has `grown` steps so far; `fail` makes it refuse, `calls` counts what it was asked.
+STUB = """
+(data) => {
+  window.stub = { grown: data.grown, fail: false, calls: 0, delay: 0, status: null, ended: false };
+  const source = {
+    async poll(since) {
+      stub.calls++;
+      if (stub.fail) throw new Error("engine gone");
+      const rows = data.poll.steps.slice(since, stub.grown);
+      const end = stub.ended && since + rows.length === stub.grown ? "length" : null;
+      return { ...data.poll, since, total: stub.grown, steps: rows, end, status: stub.status };
+    },
+    async step(i) { return data.steps[i]; },
+  };
+  window.chosen = [];
+  window.view = ddviz.mount(document.querySelector("main"), source,
+    { live: data.live, onSelect: (step, node) => chosen.push([step, node]) });
+}
+"""
+
+
+def open_page(page, path):
+    page.goto(path.as_uri())
+    wait_until(page, "ddvizView.state().drawMs !== null")
+
+
+def mount(page, trace, grown=None, live=True):
+    page.set_content("<!doctype html><body><main></main>")
+    page.add_script_tag(content=assets().js)
+    data = {
+        "poll": poll_view(trace),
+        "steps": [step_view(trace, i) for i in range(len(trace.steps))],
+        "grown": len(trace.steps) if grown is None else grown,
+        "live": live,
+    }
+    page.evaluate(STUB, data)
+
+
+def current_step(page):
+    return page.locator(".ddviz-counter b").inner_text()
+
+
+def nodes(page, status):
+    return page.locator(f"g.ddviz-node.ddviz-{status}:visible").filter(has=page.locator(".ddviz-label"))
+
+
+def settle(page, step, name="ddvizView"):
+    wait_until(page, f"{name}.state().step === {step}")
+    page.evaluate("() => new Promise((r) => requestAnimationFrame(() => requestAnimationFrame(r)))")
+
+
+# A recorded trace ---------------------------------------------------------------------------------
+
+
+def test_a_page_shows_the_first_step_with_its_statuses(browser, pages, traces):
+    view = step_view(traces["sampled"], 0)
+    with watched_page(browser) as watched:
+        page = watched.page
+        open_page(page, pages["sampled"])
+        assert page.locator(".ddviz-badge").inner_text() == "RECORDED"
+        assert current_step(page) == "0"
+        assert nodes(page, "root").count() == 1
+        assert nodes(page, "bonus").count() == 1
+        for status in ("rejected", "unreached"):
+            assert nodes(page, status).count() == sum(n["status"] == status for n in view["nodes"])
+        assert nodes(page, "accepted").count() == len(view["path"]) - 1
+        labels = page.locator("g.ddviz-node.ddviz-accepted:visible .ddviz-label").all_text_contents()
+        assert all(label.startswith("✓ ") for label in labels)
+        assert page.locator(".ddviz-edge-accepted").count() == len(view["path"]) - 1
+
+
+def test_the_tree_speaks(browser, pages, traces):
+    node = step_view(traces["sampled"], 0)["nodes"][1]
+    with watched_page(browser) as watched:
+        open_page(watched.page, pages["sampled"])
+        assert watched.page.get_by_role("tree").get_attribute("aria-label") == "Draft tree of step 0"
+        spoken = watched.page.locator('[role=treeitem][data-node="1"]').get_attribute("aria-label")
+        assert spoken.startswith(f"node 1, token {node['label']}, {node['status']}, target probability ")
+
+
+def test_the_keyboard_steps_and_jumps(browser, pages):
+    with watched_page(browser) as watched:
+        page = watched.page
+        open_page(page, pages["sampled"])
+        for key, expected in (
+            ("ArrowRight", 1),
+            ("ArrowRight", 2),
+            ("ArrowLeft", 1),
+            ("End", 11),
+            ("ArrowRight", 11),
+        ):
+            page.keyboard.press(key)
+            settle(page, expected)
+            assert current_step(page) == str(expected)
+        page.keyboard.press("Home")
+        settle(page, 0)
+
+
+def test_the_keyboard_walks_the_tree(browser, pages, traces):
+    view = step_view(traces["sampled"], 0)
+    with watched_page(browser) as watched:
+        page = watched.page
+        open_page(page, pages["sampled"])
+        page.evaluate("ddvizView.update({ node: 0 })")
+        page.get_by_role("tree").focus()
+        page.keyboard.press("]")
+        first = view["nodes"][0]["children"][0]
+        assert page.evaluate("ddvizView.state().node") == first
+        page.keyboard.press("ArrowDown")
+        assert page.evaluate("ddvizView.state().node") == view["nodes"][0]["children"][1]
+        page.keyboard.press("ArrowUp")
+        page.keyboard.press("Shift+ArrowLeft")
+        assert page.evaluate("ddvizView.state().node") == 0
+        assert page.locator(".ddviz-card").is_visible()
+
+
+def test_a_click_on_a_node_fills_the_panel(browser, pages, traces):
+    view = step_view(traces["sampled"], 0)
+    rejected = next(node for node in view["nodes"] if node["status"] == "rejected")
+    with watched_page(browser) as watched:
+        page = watched.page
+        open_page(page, pages["sampled"])
+        page.locator(f'[data-node="{rejected["i"]}"] .ddviz-shape').click()
+        panel = page.locator(".ddviz-detail-pane")
+        panel.get_by_text("✗ rejected", exact=True).wait_for()
+        assert panel.locator(".ddviz-token-large").inner_text() == rejected["label"]
+        assert (
+            panel.locator(".ddviz-why").inner_text() == rejected["why"][0].upper() + rejected["why"][1:] + "."
+        )
+        assert str(rejected["id"]) in panel.locator(".ddviz-grid").inner_text()
+
+
+def test_a_click_on_text_goes_to_its_step_and_token(browser, pages, traces):
+    view = step_view(traces["sampled"], 5)
+    with watched_page(browser) as watched:
+        page = watched.page
+        open_page(page, pages["sampled"])
+        page.locator('.ddviz-chunk[data-step="5"] .ddviz-t').last.click()
+        settle(page, 5)
+        assert page.evaluate("ddvizView.state().node") == "bonus"
+        assert page.locator(".ddviz-token-large").inner_text() == view["bonus"]["label"]
+        assert page.locator(".ddviz-current").get_attribute("data-step") == "5"
+
+
+def test_the_text_pane_holds_the_exact_output(browser, pages, traces):
+    with watched_page(browser) as watched:
+        open_page(watched.page, pages["greedy"])
+        watched.page.locator(".ddviz-end").evaluate("(e) => e.remove()")
+        shown = watched.page.locator(".ddviz-output").inner_text()
+    assert shown == "".join(traces["greedy"].tokens.pieces(traces["greedy"].output_ids))
+
+
+def test_a_drag_along_the_scrubber_goes_through_steps(browser, pages):
+    with watched_page(browser) as watched:
+        page = watched.page
+        open_page(page, pages["sampled"])
+        box = page.locator(".ddviz-chart").bounding_box()
+        page.mouse.move(box["x"] + 18 * 3 + 9, box["y"] + 20)
+        page.mouse.down()
+        settle(page, 3)
+        page.mouse.move(box["x"] + 18 * 7 + 9, box["y"] + 20)
+        settle(page, 7)
+        page.mouse.up()
+        assert "accept length" in page.locator(".ddviz-tip").inner_text()
+
+
+def test_panning_and_zooming_end_at_fit(browser, pages):
+    with watched_page(browser) as watched:
+        page = watched.page
+        open_page(page, pages["sampled"])
+        where = lambda: page.locator(".ddviz-svg > g").get_attribute("transform")  # noqa: E731
+        before = where()
+        box = page.get_by_role("tree").bounding_box()
+        page.mouse.move(box["x"] + box["width"] - 40, box["y"] + box["height"] - 40)
+        page.mouse.down()
+        page.mouse.move(box["x"] + box["width"] - 90, box["y"] + box["height"] - 80, steps=4)
+        page.mouse.up()
+        assert where() != before
+        page.get_by_role("button", name="Zoom in (+)").click()
+        page.get_by_role("button", name="Fit the whole tree (0)").click()
+        assert where() == before
+
+
+def test_play_goes_on_by_itself_until_the_reader_chooses(browser, pages):
+    with watched_page(browser) as watched:
+        page = watched.page
+        open_page(page, pages["sampled"])
+        page.keyboard.press("p")
+        wait_until(page, "ddvizView.state().step === 2")
+        page.keyboard.press("Home")
+        page.wait_for_timeout(1200)
+        assert page.evaluate("ddvizView.state().step") == 0
+
+
+def test_the_arrays_of_a_step_show_links_positions_and_mask(browser, pages, traces):
+    view = step_view(traces["sampled"], 0)
+    with watched_page(browser) as watched:
+        page = watched.page
+        open_page(page, pages["sampled"])
+        page.get_by_role("button", name="Show the step as arrays").click()
+        rows = page.locator(".ddviz-table tbody tr")
+        assert rows.count() == len(view["nodes"])
+        cells = rows.nth(3).locator("td").all_inner_texts()
+        node = view["nodes"][3]
+        numbers = [
+            node[k] for k in ("parent", "depth", "rank", "next_token", "next_sibling", "position", "slot")
+        ]
+        assert cells[0] == node["label"]
+        assert cells[1:] == [str(number) for number in [*numbers, node["flat"]]]
+        assert page.locator("canvas.ddviz-mask").is_visible()
+        assert page.locator(".ddviz-odd").count() == 0
+        rows.nth(3).click()
+        assert page.evaluate("ddvizView.state().node") == 3
+
+
+# Hostile text -------------------------------------------------------------------------------------
+
+
+def test_hostile_tokens_are_text_everywhere(browser, pages, traces):
+    with watched_page(browser) as watched:  # fails on a dialog, an exception, a request, a policy violation
+        page = watched.page
+        open_page(page, pages["hostile"])
+        for step in range(len(traces["hostile"].steps)):
+            page.evaluate(f"ddvizView.update({{ step: {step}, node: 1 }})")
+            settle(page, step)
+            page.locator('[data-node="1"] .ddviz-shape').hover()
+        text = page.locator(".ddviz-output").inner_text()
+        for hostile in HOSTILE[:7]:
+            assert pieces([hostile])[0].strip() in text
+        assert page.locator(".ddviz img, .ddviz script").count() == 0
+
+
+# Large and small ----------------------------------------------------------------------------------
+
+
+def test_a_thousand_nodes_are_drawn_on_a_canvas(browser, pages):
+    with watched_page(browser) as watched:
+        page = watched.page
+        open_page(page, pages["large"])
+        assert page.locator("canvas.ddviz-canvas").is_visible()
+        assert page.locator("g.ddviz-node:visible .ddviz-label").count() == 0
+        painted = page.locator("canvas.ddviz-canvas").evaluate(
+            "(c) => c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some((v) => v > 0)"
+        )
+        assert painted
+        page.evaluate("ddvizView.update({ node: 0 })")
+        page.keyboard.press("]")
+        assert page.locator(".ddviz-spoken").get_attribute("aria-label").startswith("node ")
+        page.keyboard.press("[")
+        page.locator(".ddviz-card").get_by_text("root").wait_for()
+
+
+@pytest.mark.parametrize("width", [1920, 940, 700, 420])
+def test_the_panes_fit_any_column(browser, pages, width):
+    with watched_page(browser, width=width, height=900) as watched:
+        page = watched.page
+        open_page(page, pages["sampled"])
+        boxes = [page.locator(f".ddviz-{name}-pane").bounding_box() for name in ("text", "tree", "detail")]
+        assert all(box["x"] >= 0 and box["x"] + box["width"] <= width + 1 for box in boxes)
+        assert all(box["width"] >= 200 and box["height"] >= 200 for box in boxes)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_the_theme_follows_the_system_and_inside_gradio_its_dark_class(browser, traces):
+    root = "document.querySelector('.ddviz-host').shadowRoot.querySelector('.ddviz')"
+    colour = f"getComputedStyle({root}).backgroundColor"
+    with watched_page(browser, color_scheme="dark") as watched:
+        page = watched.page
+        mount(page, traces["sampled"], live=False)
+        wait_until(page, "view.state().drawMs !== null")
+        dark = page.evaluate(colour)
+        page.emulate_media(color_scheme="light")
+        wait_until(page, f"{colour} !== {json.dumps(dark)}")
+        page.evaluate("document.querySelector('main').className = 'gradio-container'")
+        page.evaluate("document.body.classList.add('dark')")
+        wait_until(page, f"{colour} === {json.dumps(dark)}")
+
+
+# A live source ------------------------------------------------------------------------------------
+
+
+def test_a_live_view_waits_then_follows_the_newest_step(browser, traces):
+    with watched_page(browser) as watched:
+        page = watched.page
+        mount(page, traces["sampled"], grown=0)
+        page.evaluate("stub.status = { state: 'loading', message: 'Loading the target', progress: 0.4 }")
+        page.locator(".ddviz-waiting").get_by_text("Loading the target").wait_for()
+        assert page.get_by_role("progressbar").get_attribute("aria-valuenow") == "40"
+        page.evaluate("stub.status = null, stub.grown = 3")
+        settle(page, 2, "view")
+        assert page.locator(".ddviz-badge").inner_text() == "LIVE"
+        assert page.locator(".ddviz-waiting").count() == 0
+        page.evaluate("stub.grown = 5")
+        settle(page, 4, "view")
+        assert page.locator(".ddviz-chunk").count() == 5
+
+
+def test_choosing_an_older_step_stops_following_until_asked_again(browser, traces):
+    with watched_page(browser) as watched:
+        page = watched.page
+        mount(page, traces["sampled"], grown=4)
+        settle(page, 3, "view")
+        page.locator(".ddviz").focus()
+        page.keyboard.press("ArrowLeft")
+        settle(page, 2, "view")
+        page.evaluate("stub.grown = 6")
+        wait_until(page, "view.state().steps === 6")
+        assert page.evaluate("view.state().step") == 2
+        assert (
+            page.get_by_role("button", name="Follow the newest step").get_attribute("aria-pressed") == "false"
+        )
+        page.keyboard.press("f")
+        settle(page, 5, "view")
+        assert page.evaluate("view.state().follow") is True
+
+
+def test_polling_stops_with_the_end_and_the_badge_says_so(browser, traces):
+    with watched_page(browser) as watched:
+        page = watched.page
+        mount(page, traces["sampled"], grown=2)
+        page.evaluate("stub.grown = 12, stub.ended = true")
+        page.locator(".ddviz-end").get_by_text("end: max tokens reached").wait_for()
+        assert page.locator(".ddviz-badge").inner_text() == "RECORDED"
+        calls = page.evaluate("stub.calls")
+        page.wait_for_timeout(400)
+        assert page.evaluate("stub.calls") == calls
+
+
+def test_a_source_that_fails_is_named_and_tried_again(browser, traces):
+    with watched_page(browser) as watched:
+        page = watched.page
+        mount(page, traces["sampled"], grown=3)
+        settle(page, 2, "view")
+        page.evaluate("stub.fail = true")
+        page.locator(".ddviz-banner").get_by_text("engine gone").wait_for()
+        assert page.locator(".ddviz-chunk").count() == 3
+        page.evaluate("stub.fail = false, stub.grown = 4")
+        settle(page, 3, "view")
+        assert page.locator(".ddviz-banner").is_hidden()
+
+
+def test_another_request_from_the_same_source_starts_afresh(browser, traces):
+    with watched_page(browser) as watched:
+        page = watched.page
+        mount(page, traces["sampled"], grown=4)
+        settle(page, 3, "view")
+        other = {
+            "poll": poll_view(traces["greedy"]),
+            "steps": [step_view(traces["greedy"], i) for i in range(2)],
+        }
+        page.evaluate(
+            """(data) => view.update({ live: true, source: {
+                 poll: async (since) =>
+                   ({ ...data.poll, since, total: 2, steps: data.poll.steps.slice(since, 2), end: null }),
+                 step: async (i) => data.steps[i] } })""",
+            other,
+        )
+        wait_until(page, "view.state().steps === 2")
+        settle(page, 1, "view")
+        assert page.locator(".ddviz-name").inner_text() == "greedy"
+        assert page.locator(".ddviz-chunk").count() == 2
+
+
+def test_the_reader_is_told_about_choices_but_not_about_update(browser, traces):
+    with watched_page(browser) as watched:
+        page = watched.page
+        mount(page, traces["sampled"], live=False)
+        wait_until(page, "view.state().drawMs !== null")
+        page.evaluate("view.update({ step: 4, node: 2 })")
+        settle(page, 4, "view")
+        assert page.evaluate("chosen") == []
+        assert page.evaluate("view.state().node") == 2
+        page.locator('[data-node="1"] .ddviz-shape').click()
+        assert page.evaluate("chosen") == [[4, 1]]
+
+
+def test_a_step_asked_for_before_it_is_there_is_shown_when_it_comes(browser, traces):
+    with watched_page(browser) as watched:
+        page = watched.page
+        mount(page, traces["sampled"], grown=3)
+        settle(page, 2, "view")
+        page.evaluate("view.update({ step: 6, node: 2 })")
+        page.evaluate("stub.grown = 5")
+        wait_until(page, "view.state().step === 4")
+        page.evaluate("stub.grown = 9")
+        settle(page, 6, "view")
+        assert page.evaluate("view.state()") | {"drawMs": 0} == {
+            "step": 6,
+            "node": 2,
+            "follow": False,
+            "steps": 9,
+            "end": None,
+            "drawMs": 0,
+        }
+
+
+def test_thousands_of_steps_load_in_pieces_and_the_scrubber_reaches_the_last(browser, traces):
+    with watched_page(browser) as watched:
+        page = watched.page
+        mount(page, traces["sampled"], grown=0, live=False)
+        page.evaluate(
+            """(data) => view.update({ source: {
+                 poll: async (since) => ({ ...data.poll, since, total: 3000, end: null,
+                   steps: Array.from({ length: Math.min(500, 3000 - since) },
+                     (_, k) => ({ ...data.poll.steps[k % 12], i: since + k, index: since + k })) }),
+                 step: async (i) => ({ ...data.steps[i % 12], i, index: i }) } })""",
+            {
+                "poll": poll_view(traces["sampled"]),
+                "steps": [step_view(traces["sampled"], i) for i in range(12)],
+            },
+        )
+        wait_until(page, "view.state().steps === 3000", seconds=20)
+        box = page.locator(".ddviz-chart").bounding_box()
+        page.mouse.click(box["x"] + box["width"] - 1, box["y"] + 20)
+        wait_until(page, "view.state().step >= 2990")
+        page.keyboard.press("End")
+        settle(page, 2999, "view")
+        assert current_step(page) == "2999"
+
+
+def test_destroy_leaves_nothing_behind(browser, traces):
+    with watched_page(browser) as watched:
+        page = watched.page
+        page.goto("about:blank")
+        page.evaluate(
+            """() => {
+              window.listening = 0; // to what a viewer listens outside its own element
+              const mine = (type) => type === "visibilitychange" || type === "change";
+              for (const target of [document, window, MediaQueryList.prototype]) {
+                for (const [name, by] of [["addEventListener", 1], ["removeEventListener", -1]]) {
+                  const original = target[name];
+                  target[name] = function (...a) {
+                    listening += by * mine(a[0]);
+                    return original.apply(this, a);
+                  };
+                }
+              }
+            }"""
+        )
+        page.add_script_tag(content=assets().js)
+        page.evaluate("document.body.append(document.createElement('main'))")
+        data = {
+            "poll": poll_view(traces["sampled"]),
+            "steps": [step_view(traces["sampled"], 0)],
+            "grown": 1,
+            "live": True,
+        }
+        page.evaluate(STUB, data)
+        settle(page, 0, "view")
+        assert page.evaluate("listening") > 0
+        page.evaluate("view.destroy()")
+        calls = page.evaluate("stub.calls")
+        page.wait_for_timeout(500)
+        assert page.evaluate("stub.calls") == calls
+        assert page.evaluate("listening") == 0
+        assert page.evaluate("document.querySelector('main').childNodes.length") == 0
+        assert page.evaluate("Object.keys(window).filter((k) => k.startsWith('ddviz'))") == ["ddviz"]
