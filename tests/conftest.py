@@ -1,6 +1,7 @@
-"""What every test may use: `browser`, a chromium driven through playwright (see tests/browser.py)."""
+"""What every test may use: `browser`, a chromium driven through playwright (see tests/browser.py), and tiny models."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,3 +12,13 @@ from tests.browser import launched
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     yield from launched()
+
+
+@pytest.fixture(scope="session")
+def tiny_folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Path]]:
+    """family -> (target folder, drafter folder), random and tiny."""
+    from tests.tiny_pair import save_drafter, save_target  # loads torch: only where it is used
+
+    root = tmp_path_factory.mktemp("tiny")
+    targets = {family: save_target(root / family, family) for family in ("llama", "qwen3")}
+    return {family: (target, save_drafter(root / f"{family}-dflash", target)) for family, target in targets.items()}

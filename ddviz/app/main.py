@@ -80,7 +80,7 @@ def launch(
         )
     except OSError:
         raise DdvizError(
-            f"can't serve on {host} port {port} (taken, or not an address here); choose with --port and --host"
+            f"can't serve on {host} port {port} (taken, or not an address here); see --port and --host"
         ) from None
     if block:
         try:

@@ -103,7 +103,7 @@ class EngineStatus(Struct, frozen=True, kw_only=True):
     """Where an engine stands."""
 
     state: State
-    message: str = ""  # one sentence for the user; for "failed" and "off": what happened and what to do
+    message: str = ""  # one sentence; "failed", "off": what happened and what to do, then lines of the log
     progress: float | None = None  # 0..1 of fetching, loading or prefill
     model: ModelInfo | None = None
     trace: str | None = None  # path of the current or last request's trace

@@ -127,10 +127,7 @@ class EngineProcess:
         if code == 0:
             return "the engine was closed"
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        last = " | ".join(self._log)
-        return f"the engine {how}; the trace it was writing is kept; restart it to go on" + (
-            f"; its last words: {last}" if last else ""
-        )
+        return "\n".join([f"the engine {how}; the trace it was writing is kept; restart it to go on", *self._log])
 
     def _read_log(self, child: subprocess.Popen[bytes], log: deque[str]) -> None:
         assert child.stderr is not None

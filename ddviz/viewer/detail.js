@@ -32,7 +32,10 @@ function createDetail(parent, { onSelect }) {
 function nodeSection(step, node, isBonus, onSelect) {
   const status = isBonus ? "bonus" : statusOf(node);
   const section = make("section", "ddviz-block");
-  const kind = append(make("div", "ddviz-kind"), make("span", `ddviz-status ddviz-text-${status}`, `${SIGNS[status]} ${status}`.trim()));
+  const kind = append(
+    make("div", "ddviz-kind"),
+    make("span", `ddviz-status ddviz-text-${status}`, `${SIGNS[status]} ${status}`.trim()),
+  );
   append(kind, make("span", "ddviz-muted", isBonus ? "the target's own token" : `node ${node.i}`));
   const label = make("bdi", "ddviz-token ddviz-token-large", shorten(node.label, 200));
   label.title = shorten(node.label, 2000);
@@ -41,7 +44,11 @@ function nodeSection(step, node, isBonus, onSelect) {
   for (const fault of node.faults ?? []) append(section, make("p", "ddviz-fault", `! ${fault}`));
   if (isBonus) append(section, probabilityBar("target", node.prob, "bonus"));
   else if (node.i !== 0 && (node.target_prob !== null || node.draft_prob !== null)) {
-    append(section, probabilityBar("target", node.target_prob, "target"), probabilityBar("draft", node.draft_prob, "draft"));
+    append(
+      section,
+      probabilityBar("target", node.target_prob, "target"),
+      probabilityBar("draft", node.draft_prob, "draft"),
+    );
   }
   return section;
 }
@@ -69,7 +76,8 @@ function topSection(step, node, onSelect) {
   const children = new Map(node.children.map((child) => [step.nodes[child].id, step.nodes[child]]));
   for (const token of node.top) {
     const child = children.get(token.id);
-    const isBonus = step.bonus && step.bonus.parent === node.i && step.bonus.id === token.id && step.path.includes(node.i);
+    const isBonus =
+      step.bonus && step.bonus.parent === node.i && step.bonus.id === token.id && step.path.includes(node.i);
     const status = child ? statusOf(child) : isBonus ? "bonus" : null;
     const name = make("bdi", "ddviz-prob-name ddviz-token", shorten(token.label, 24));
     name.title = `${shorten(token.label, 200)} · id ${token.id}`;
@@ -87,13 +95,19 @@ function topSection(step, node, onSelect) {
 
 function nodeLink(index, status, onSelect) {
   const text = index === BONUS ? `${SIGNS.bonus} bonus` : `${SIGNS[status]} ${index}`.trim();
-  const link = button(`ddviz-link ddviz-text-${status}`, text, `Select ${index === BONUS ? "the bonus" : `node ${index}`}`, () => onSelect(index));
+  const link = button(
+    `ddviz-link ddviz-text-${status}`,
+    text,
+    `Select ${index === BONUS ? "the bonus" : `node ${index}`}`,
+    () => onSelect(index),
+  );
   return link;
 }
 
 function factSection(step, node, onSelect) {
   const section = make("section", "ddviz-block");
-  const link = (index) => (index === null || index < 0 || !step.nodes[index] ? null : nodeLink(index, statusOf(step.nodes[index]), onSelect));
+  const link = (index) =>
+    index === null || index < 0 || !step.nodes[index] ? null : nodeLink(index, statusOf(step.nodes[index]), onSelect);
   append(section, make("h4", "ddviz-heading", "Numbers"));
   append(
     section,
@@ -158,7 +172,11 @@ function facts(rows) {
   for (const [label, value, exact, after] of rows) {
     const shown = make("dd", "ddviz-value");
     const absent = (value === null || value === undefined) && !after;
-    append(shown, absent ? ABSENT : value instanceof Node ? value : value === null ? null : make("bdi", "", String(value)), after);
+    append(
+      shown,
+      absent ? ABSENT : value instanceof Node ? value : value === null ? null : make("bdi", "", String(value)),
+      after,
+    );
     if (exact !== null && exact !== undefined) shown.title = String(exact);
     append(list, make("dt", "ddviz-muted", label), shown);
   }
@@ -176,13 +194,16 @@ function stepSection(step) {
   append(section, emitted);
   append(section, stageBar(step));
   const rows = [["prefix", `${step.prefix_len} tokens committed`]];
-  if (step.batch) rows.push(["batch", `row ${step.batch.row} of ${step.batch.size}, T = ${step.batch.q_len}, ${step.batch.mode}`]);
+  if (step.batch)
+    rows.push(["batch", `row ${step.batch.row} of ${step.batch.size}, T = ${step.batch.q_len}, ${step.batch.mode}`]);
   if (step.commit) rows.push(["committed", `${step.commit.committed_len} KV rows`]);
   return append(section, facts(rows));
 }
 
 function stageBar(step) {
-  const names = Object.keys(step.stages).sort((a, b) => (STAGE_ORDER.indexOf(a) + 9) % 9 - ((STAGE_ORDER.indexOf(b) + 9) % 9));
+  const names = Object.keys(step.stages).sort(
+    (a, b) => ((STAGE_ORDER.indexOf(a) + 9) % 9) - ((STAGE_ORDER.indexOf(b) + 9) % 9),
+  );
   if (!names.length) return null;
   const box = make("div", "ddviz-stages");
   const [bar, legend] = [make("div", "ddviz-stage-bar"), make("div", "ddviz-stage-legend")];
@@ -192,7 +213,15 @@ function stageBar(step) {
     const part = append(bar, make("span", `ddviz-stage-${kind}`)).lastChild;
     part.style.width = `${(100 * step.stages[name]) / sum}%`;
     part.title = `${name} ${milliseconds(step.stages[name])} ms`;
-    append(legend, append(make("span"), make("i", `ddviz-stage-${kind}`), `${name} `, make("b", "", milliseconds(step.stages[name]))));
+    append(
+      legend,
+      append(
+        make("span"),
+        make("i", `ddviz-stage-${kind}`),
+        `${name} `,
+        make("b", "", milliseconds(step.stages[name])),
+      ),
+    );
   }
   append(legend, append(make("span", "ddviz-stage-total"), "step ", make("b", "", milliseconds(step.ms)), " ms"));
   return append(box, bar, legend);

@@ -11,7 +11,8 @@ const GROUP_GAPS = [0.3, 0.1]; // rows between children of different parents; th
 const NOTES_UP_TO = 24; // nodes; a small tree has room for target probabilities as numbers
 const NOTE_WIDTH = 30;
 const GAP_LEAST = 24; // between columns
-const LABEL_FONT = '12px ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", "Liberation Mono", monospace';
+const LABEL_FONT =
+  '12px ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", "Liberation Mono", monospace';
 const SIGN_WIDTH = 15; // a sign and a space before the label
 const SIGNS = { root: "◆", accepted: "✓", rejected: "✗", unreached: "", bonus: "+" };
 const BONUS = "bonus"; // stands for the index of the ghost node

@@ -29,7 +29,7 @@ function createText(parent, { scope, onPick }) {
   return {
     begin(view) {
       [tail, current, picked, tokens] = [null, [], [], view.first ? 1 : 0];
-      drawPrompt(prompt, (view.prompt ?? []).join(""));
+      drawPrompt(prompt, (view.prompt ?? []).join(""), view.header?.notes ?? []);
       writer.begin(view.first);
       count.textContent = "";
     },
@@ -113,21 +113,26 @@ function newToken(text, kind, place, endsBlock) {
   const token = make("span", `ddviz-t ddviz-t-${kind}`);
   token.dataset.place = place;
   const lines = text.split("\n");
-  lines.forEach((line, k) => append(token, line || null, k < lines.length - 1 ? make("span", "ddviz-newline", "\n") : null));
+  lines.forEach((line, k) =>
+    append(token, line || null, k < lines.length - 1 ? make("span", "ddviz-newline", "\n") : null),
+  );
   return append(token, endsBlock ? make("span", "ddviz-newline") : null);
 }
 
-function drawPrompt(prompt, text) {
-  prompt.hidden = !text;
+function drawPrompt(prompt, text, notes) {
+  prompt.hidden = !text && !notes.length;
   const body = make("span", "ddviz-prompt-text", text);
-  prompt.replaceChildren(make("span", "ddviz-caption", "Prompt"), body);
+  const noted = notes.map((note) => make("p", "ddviz-note-line", `Note: ${note}.`));
+  prompt.replaceChildren(...noted, make("span", "ddviz-caption", "Prompt"), body);
   if (text.length <= PROMPT_SHOWN && text.split("\n").length <= 6) return;
   const fold = (folded) => {
     prompt.classList.toggle("ddviz-folded", folded);
     toggle.textContent = folded ? `show all ${text.length.toLocaleString("en")} characters` : "fold";
     toggle.setAttribute("aria-expanded", String(!folded));
   };
-  const toggle = button("ddviz-link", "", "Show or fold the prompt", () => fold(!prompt.classList.contains("ddviz-folded")));
+  const toggle = button("ddviz-link", "", "Show or fold the prompt", () =>
+    fold(!prompt.classList.contains("ddviz-folded")),
+  );
   append(prompt, toggle);
   fold(true);
 }

@@ -12,7 +12,11 @@ const PAD = { left: 18, top: 18, right: 18, bottom: 18 };
 function createTree(parent, { scope, root, onSelect }) {
   const pane = append(parent, make("section", "ddviz-pane ddviz-tree-pane")).lastChild;
   const head = make("header", "ddviz-pane-head");
-  const [title, summary, tools] = [make("h3", "ddviz-title", "Draft tree"), make("span", "ddviz-muted"), make("div", "ddviz-tools")];
+  const [title, summary, tools] = [
+    make("h3", "ddviz-title", "Draft tree"),
+    make("span", "ddviz-muted"),
+    make("div", "ddviz-tools"),
+  ];
   const stage = make("div", "ddviz-plot");
   stage.tabIndex = 0;
   stage.setAttribute("role", "tree");

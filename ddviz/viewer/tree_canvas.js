@@ -21,7 +21,11 @@ function createCanvasTree(parent, palette) {
     context.translate(view.x, view.y);
     context.scale(view.k, view.k);
     const seen = visibleTest(view, width, height);
-    paintEdges(context, layout.edges.filter(({ from, to }) => seen(from, to)), colours);
+    paintEdges(
+      context,
+      layout.edges.filter(({ from, to }) => seen(from, to)),
+      colours,
+    );
     for (const item of layout.items) if (seen(item, item)) paintNode(context, item, colours, view.k);
     paintRing(context, marks[1], colours.faint);
     paintRing(context, marks[0], colours.focus);
@@ -61,7 +65,11 @@ function visibleTest({ x, y, k }, width, height) {
 }
 
 function paintEdges(context, edges, colours) {
-  const styles = { plain: [colours.edge, 1.25, []], accepted: [colours.accepted, 3, []], bonus: [colours.bonus, 2, [2, 4]] };
+  const styles = {
+    plain: [colours.edge, 1.25, []],
+    accepted: [colours.accepted, 3, []],
+    bonus: [colours.bonus, 2, [2, 4]],
+  };
   for (const kind of ["plain", "accepted", "bonus"]) {
     [context.strokeStyle, context.lineWidth] = styles[kind];
     context.setLineDash(styles[kind][2]);

@@ -23,8 +23,16 @@ function cardLines({ index, node, status, sign }) {
   const state = make("div", `ddviz-status ddviz-text-${status}`, `${sign} ${status}`.trim());
   const facts =
     index === BONUS
-      ? [["probability", probability(node.prob)], ["id", node.id]]
-      : [["target", probability(node.target_prob)], ["draft", probability(node.draft_prob)], ["rank", node.rank], ["depth", node.depth]];
+      ? [
+          ["probability", probability(node.prob)],
+          ["id", node.id],
+        ]
+      : [
+          ["target", probability(node.target_prob)],
+          ["draft", probability(node.draft_prob)],
+          ["rank", node.rank],
+          ["depth", node.depth],
+        ];
   const line = make("div", "ddviz-card-facts");
   for (const [label, value] of facts) {
     append(line, append(make("span"), make("i", "", label), ` ${value ?? ABSENT}`));

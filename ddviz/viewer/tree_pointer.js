@@ -48,7 +48,8 @@ function followPointer({ scope, stage, view, state, move, zoomBy, onSelect, mark
     "wheel",
     (event) => {
       if (event.ctrlKey || event.metaKey) zoomBy(Math.exp(-clamp(event.deltaY, -50, 50) / 100), local(event));
-      else if (!panByWheel(event, stage, state.layout, view)) return; // let the page scroll
+      else if (!panByWheel(event, stage, state.layout, view))
+        return; // let the page scroll
       else move();
       event.preventDefault();
     },

@@ -68,7 +68,9 @@ function mount(element, source, options = {}) {
   function retryLater(error) {
     const wait = Math.min(RETRY_FIRST * 2 ** state.failures++, RETRY_LAST);
     const seconds = Math.round(wait / 1000);
-    setProblem(`The trace can't be read just now (${messageOf(error)}). What was read stays; trying again in ${seconds} s.`);
+    setProblem(
+      `The trace can't be read just now (${messageOf(error)}). What was read stays; trying again in ${seconds} s.`,
+    );
     scope.later("poll", wait, poll);
   }
 
@@ -87,14 +89,23 @@ function mount(element, source, options = {}) {
     }
     if (view.stats && state.rows.length === view.since + view.steps.length) parts.topbar.stats(view.stats);
     if (view.end && !state.end && state.rows.length >= view.total) endText(view);
-    state.damage = [view.damage, ...(view.dropped ?? [])].filter(Boolean).join(" · ");
+    Object.assign(state, { damage: view.damage ?? null, dropped: view.dropped ?? [] });
     showState();
     if (fresh.length) followNewest();
     return fresh.length > 0;
   }
 
   function begin(view) {
-    Object.assign(state, { key: view.key, rows: [], total: 0, step: null, node: null, view: null, end: null, place: null });
+    Object.assign(state, {
+      key: view.key,
+      rows: [],
+      total: 0,
+      step: null,
+      node: null,
+      view: null,
+      end: null,
+      place: null,
+    });
     state.follow = Boolean(options.live) && !state.wanted;
     state.cache.clear();
     beginText(view);
@@ -235,7 +246,7 @@ function mount(element, source, options = {}) {
   function showState() {
     const live = options.live && !state.end && !(state.damage && state.rows.length);
     parts.topbar.state(live ? (state.status?.state === "paused" ? "paused" : "live") : "recorded");
-    const sentences = [state.problem, state.damage, state.status?.error].filter(Boolean);
+    const sentences = [state.problem, state.damage, ...state.dropped, state.status?.error].filter(Boolean);
     parts.banner.textContent = sentences.join(" · ");
     parts.banner.hidden = !sentences.length;
     showTransport();
@@ -326,7 +337,8 @@ function newState(source, options) {
     total: 0,
     end: null,
     status: null,
-    damage: "",
+    damage: null,
+    dropped: [],
     problem: null,
     step: null, // place in rows
     node: null, // index, "bonus", or null for the default of the step

@@ -95,12 +95,12 @@ class Drafter(nn.Module):
 
     @property
     def dtype(self) -> torch.dtype:
-        return self.fc.weight.dtype
+        return self.norm.weight.dtype
 
     def new_cache(self, capacity: int) -> SlotCache:
         config = self.config
         return SlotCache(
-            config.num_hidden_layers, config.num_key_value_heads, config.head_dim, capacity, self.dtype, self.fc.weight.device
+            config.num_hidden_layers, config.num_key_value_heads, config.head_dim, capacity, self.dtype, self.norm.weight.device
         )
 
     def append_context(self, features: torch.Tensor, cache: SlotCache) -> torch.Tensor:

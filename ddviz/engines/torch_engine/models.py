@@ -20,9 +20,11 @@ from transformers.utils import logging as transformers_logging
 
 from ddviz.engines.torch_engine.drafter import Drafter, check_fit, load_drafter
 from ddviz.engines.torch_engine.kv_cache import SlotCache
+from ddviz.engines.torch_engine.packed import can_pack, pack_linears
 from ddviz.errors import EngineError
 
 SUPPORTED = ("llama", "qwen2", "qwen3")
+PACKED_ROWS = 17  # a verify at the default budget
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 transformers_logging.disable_progress_bar()
@@ -48,11 +50,11 @@ class Target:
 
     @property
     def device(self) -> torch.device:
-        return self.model.lm_head.weight.device
+        return self.model.model.embed_tokens.weight.device
 
     @property
     def dtype(self) -> torch.dtype:
-        return self.model.lm_head.weight.dtype
+        return self.model.model.embed_tokens.weight.dtype
 
     def capture(self, layer_ids: list[int]) -> None:
         """Keep the outputs of these layers at every forward: the drafter's features."""
@@ -131,11 +133,14 @@ def load_pair(
     """
     torch_device = _device(device)
     loaded = _load_target(target, DTYPES[dtype], torch_device)
-    if draft is None:
-        return Pair(loaded, None)
-    drafter = load_drafter(_folder_of(draft), DTYPES[draft_dtype or dtype], torch_device)
-    check_fit(drafter, loaded)  # type: ignore[arg-type]
-    loaded.capture(drafter.target_layer_ids)
+    drafter = None
+    if draft is not None:
+        drafter = load_drafter(_folder_of(draft), DTYPES[draft_dtype or dtype], torch_device)
+        check_fit(drafter, loaded)  # type: ignore[arg-type]
+        loaded.capture(drafter.target_layer_ids)
+    for model in (loaded.model, drafter):
+        if model is not None and torch_device.type == "cpu" and can_pack(model.dtype):
+            pack_linears(model, rows=PACKED_ROWS)
     return Pair(loaded, drafter)
 
 

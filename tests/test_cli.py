@@ -1,0 +1,158 @@
+"""Every command, as a user types it: in a process of its own, with its exit code."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from ddviz.cli import _parser
+from ddviz.trace import load
+
+
+def ddviz(*args, env=None):
+    return subprocess.run(
+        [sys.executable, "-m", "ddviz.cli", *map(str, args)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **(env or {})},
+    )
+
+
+@pytest.fixture(scope="module")
+def tiny(tiny_folders):
+    target, draft = tiny_folders["llama"]
+    return ["--target", target, "--draft", draft, "--device", "cpu"]
+
+
+@pytest.fixture(scope="module")
+def trace(tiny, tmp_path_factory):
+    path = tmp_path_factory.mktemp("cli") / "x.ddviz"
+    done = ddviz(
+        "record", "--prompt", "hi", "--out", path, "--temperature", 1, "--seed", 5, "--budget", 60, "--topk-cap", 0,
+        "--max-tokens", 12, *tiny,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "accept length" in done.stderr
+    return path
+
+
+def test_record_takes_the_settings_it_is_given(trace):
+    header = load(trace).header
+    assert (header.budget, header.topk_cap) == (60, 0)
+    assert (header.sampling.temperature, header.sampling.seed) == (1.0, 5)
+    assert header.sampling.max_new_tokens == 12
+
+
+def test_record_does_not_overwrite_unless_forced(trace, tiny):
+    before = trace.read_bytes()
+    again = ["record", "--prompt", "hi", "--out", trace, "--mode", "ar", "--max-tokens", 3, *tiny]
+    refused = ddviz(*again)
+    assert refused.returncode == 1 and "exists already" in refused.stderr and trace.read_bytes() == before
+    copy = trace.with_name("copy.ddviz")
+    copy.write_bytes(before)
+    again[4] = copy
+    assert ddviz(*again, "--force").returncode == 0
+    assert load(copy).header.algorithm == "AR"
+
+
+def test_show_prints_a_summary_a_tree_and_json(trace):
+    assert "accept length" in ddviz("show", trace).stdout
+    tree = ddviz("show", trace, "--step", 0)
+    assert tree.returncode == 0 and "bonus" in tree.stdout
+    assert json.loads(ddviz("show", trace, "--json").stdout)
+    assert json.loads(ddviz("show", trace, "--step", 1, "--json").stdout)["step"]["index"] == 1
+
+
+def test_show_names_a_step_that_is_not_there(trace):
+    done = ddviz("show", trace, "--step", 999)
+    assert done.returncode in (1, 2) and "999" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_doctor_exits_0_clean_1_with_findings_2_on_misuse(trace, tmp_path):
+    assert ddviz("doctor", trace).returncode == 0
+    cut = tmp_path / "cut.ddviz"
+    cut.write_bytes(trace.read_bytes()[:-40])
+    found = ddviz("doctor", cut, "--json")
+    assert found.returncode == 1 and json.loads(found.stdout)
+    for misuse in (["doctor"], ["doctor", tmp_path / "none.ddviz"], ["doctor", __file__]):
+        assert ddviz(*misuse).returncode == 2, misuse
+
+
+def test_import_makes_a_trace_that_show_reads(tmp_path):
+    source, out = tmp_path / "ref.json", tmp_path / "out.ddviz"
+    rounds = [
+        {"accepted_indices": [0, 1], "tree": {"node_token_ids": [7, 8], "node_depths": [1, 1], "parents": [-1, 0, 0]}},
+        {"accepted_indices": [0], "tree": {"node_token_ids": [4], "node_depths": [1], "parents": [-1, 0]}},
+    ]
+    ids = [1, 2, 3, 5, 7, 9, 6]  # prompt 1 2 3, first token 5, then 7 and its bonus 9, then 6
+    source.write_text(json.dumps({"round_trees": rounds, "output_ids": ids, "num_input_tokens": 3}))
+    done = ddviz("import", source, out)
+    assert done.returncode == 0, done.stderr
+    assert load(out).output_ids == [5, 7, 9, 6]
+    assert ddviz("show", out, "--step", 0).returncode == 0
+    assert ddviz("doctor", out).returncode == 0
+    assert ddviz("import", source, out).returncode != 0
+
+
+def test_bench_measures_each_mode_and_compares_with_autoregression(tiny, tmp_path):
+    prompts = tmp_path / "p.jsonl"
+    prompts.write_text('{"prompt": "one"}\n{"messages": [{"role": "user", "content": "two"}], "tag": "x"}\n')
+    settings = ["--prompts", prompts, "--max-tokens", 10, "--budget", 60, "--topk-cap", 0, *tiny]
+    done = ddviz("bench", *settings, "--modes", "ar,dflash,ddtree", "--json")
+    assert done.returncode == 0, done.stderr
+    modes = json.loads(done.stdout)["modes"]
+    assert set(modes) == {"ar", "dflash", "ddtree"}
+    assert all(mode["equals_ar"] is True and mode["tokens_per_s"] > 0 for mode in modes.values())
+    assert modes["ar"]["accept_length"] == 1.0 and modes["ddtree"]["accept_length"] > 1.0
+    sampled = json.loads(ddviz("bench", *settings, "--temperature", 1, "--json", "--limit", 1).stdout)["modes"]
+    assert sampled["ddtree"]["equals_ar"] is None and sampled["ar"]["prompts"] == 1
+    table = ddviz("bench", *settings, "--tag", "x").stdout
+    assert "2 of 2" not in table and "1 of 1" in table
+
+
+@pytest.mark.parametrize(
+    ("args", "sentence"),
+    [
+        (["record", "--prompt", " ", "--out", "x.ddviz"], "prompt is empty"),
+        (["record", "--prompt", "hi", "--out", "x.ddviz", "--budget", "0"], "budget is 0"),
+        (["record", "--prompt", "hi", "--out", "x.ddviz", "--temperature", "-1"], "temperature is -1"),
+        (["record", "--prompt", "hi", "--out", "x.ddviz", "--mode", "nonsense"], "invalid choice"),
+        (["bench", "--prompts", "x", "--modes", "ar,ar"], "each once at most"),
+        (["bench", "--prompts", "x", "--limit", "0"], "must be a whole number"),
+        (["nonsense"], "invalid choice"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else " ".join(value),
+)
+def test_misuse_exits_2_with_a_sentence(args, sentence):
+    done = ddviz(*args)
+    assert done.returncode == 2 and sentence in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_prompts_file_that_is_none_is_named_with_its_line(tmp_path, tiny):
+    prompts = tmp_path / "p.jsonl"
+    prompts.write_text('{"prompt": "one"}\n{"question": "two"}\n')
+    done = ddviz("bench", "--prompts", prompts, *tiny)
+    assert done.returncode == 1 and "line 2" in done.stderr
+
+
+def test_every_option_has_a_help_text():
+    parsers = [_parser()]
+    for action in parsers[0]._actions:
+        parsers += list((action.choices or {}).values()) if hasattr(action.choices, "values") else []
+    assert len(parsers) == 6
+    missing = [
+        (parser.prog, action.option_strings)
+        for parser in parsers
+        for action in parser._actions
+        if action.option_strings and not action.help
+    ]
+    assert missing == []
+
+
+def test_help_and_version_exit_0():
+    assert ddviz("--help").returncode == 0
+    assert ddviz("record", "--help").returncode == 0
+    assert ddviz("--version").stdout.startswith("ddviz 0.")
