@@ -1,4 +1,4 @@
-"""What every test may use: `browser`, a chromium driven through playwright (see tests/browser.py), and tiny models."""
+"""What every test may use: `browser`, a chromium driven through playwright (browser.py), and tiny models."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,4 +21,7 @@ def tiny_folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Pa
 
     root = tmp_path_factory.mktemp("tiny")
     targets = {family: save_target(root / family, family) for family in ("llama", "qwen3")}
-    return {family: (target, save_drafter(root / f"{family}-dflash", target)) for family, target in targets.items()}
+    return {
+        family: (target, save_drafter(root / f"{family}-dflash", target))
+        for family, target in targets.items()
+    }

@@ -34,6 +34,7 @@ FILES = (
     "scrubber",
     "text",
     "detail",
+    "poll",
     "viewer",
 )
 STYLES = ("viewer", "text", "tree", "table", "detail")

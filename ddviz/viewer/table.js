@@ -80,7 +80,7 @@ function maskCanvas(step) {
 }
 
 function maskCell(step) {
-  return clamp(Math.floor(420 / step.mask.length), 4, 12);
+  return clamp(Math.floor(420 / step.mask.length), 4, 10);
 }
 
 function paintMask(canvas, step, colours) {

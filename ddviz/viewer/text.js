@@ -122,7 +122,7 @@ function newToken(text, kind, place, endsBlock) {
 function drawPrompt(prompt, text, notes) {
   prompt.hidden = !text && !notes.length;
   const body = make("span", "ddviz-prompt-text", text);
-  const noted = notes.map((note) => make("p", "ddviz-note-line", `Note: ${note}.`));
+  const noted = notes.map((note) => make("p", "ddviz-note-line", `Note: ${note.replace(/\.?$/, ".")}`));
   prompt.replaceChildren(...noted, make("span", "ddviz-caption", "Prompt"), body);
   if (text.length <= PROMPT_SHOWN && text.split("\n").length <= 6) return;
   const fold = (folded) => {

@@ -9,8 +9,6 @@
 //
 // assets() in html.py wraps these files into one function, so that nothing but window.ddviz is global.
 
-const [POLL_FAST, POLL_SLOWEST, POLL_STATUS] = [125, 1000, 400]; // ms
-const [RETRY_FIRST, RETRY_LAST] = [1000, 8000];
 const STEPS_KEPT = 64; // step views remembered
 const PLAY_EVERY = 900; // ms a step is shown while playing
 
@@ -35,49 +33,21 @@ function mount(element, source, options = {}) {
   });
   const drawStep = newFrame(scope, () => showStep(parts, state));
 
-  // Polling -----------------------------------------------------------------------------------------------------
+  const poller = newPoller(scope, {
+    ask: () => state.source.poll(state.rows.length),
+    source: () => state.source,
+    take,
+    isBehind: () => state.rows.length < state.total,
+    isLive: () => Boolean(options.live),
+    onProblem: setProblem,
+  });
 
-  async function poll() {
-    scope.cancel("poll");
-    if (state.polling || scope.closed) return;
-    if (document.hidden && options.live) return; // goes on when the page is seen again
-    state.polling = true;
-    const asked = state.source;
-    try {
-      const view = await asked.poll(state.rows.length);
-      if (scope.closed || asked !== state.source) return;
-      state.failures = 0;
-      setProblem(null);
-      const grew = take(view);
-      scheduleNext(grew, view);
-    } catch (error) {
-      if (!scope.closed && asked === state.source) retryLater(error);
-    } finally {
-      state.polling = false;
-      if (!scope.closed && asked !== state.source) poll();
-    }
-  }
+  // What the source answers -------------------------------------------------------------------------------------
 
-  function scheduleNext(grew, view) {
-    if (state.rows.length < state.total && (grew || state.restarted)) return scope.later("poll", 0, poll);
-    if (!options.live || isOver(view)) return undefined;
-    state.idle = grew ? POLL_FAST : Math.min(state.idle * 1.5, view.total ? POLL_SLOWEST : POLL_STATUS);
-    return scope.later("poll", state.idle, poll);
-  }
-
-  function retryLater(error) {
-    const wait = Math.min(RETRY_FIRST * 2 ** state.failures++, RETRY_LAST);
-    const seconds = Math.round(wait / 1000);
-    setProblem(
-      `The trace can't be read just now (${messageOf(error)}). What was read stays; trying again in ${seconds} s.`,
-    );
-    scope.later("poll", wait, poll);
-  }
-
-  // Takes an answer in; true if it brought steps.
+  // Takes an answer in; true if it brought steps, or another request.
   function take(view) {
-    state.restarted = view.key !== state.key;
-    if (state.restarted) begin(view);
+    const restarted = view.key !== state.key;
+    if (restarted) begin(view);
     state.total = view.total;
     state.status = view.status ?? null;
     const fresh = view.since === state.rows.length ? view.steps : []; // a repeated or late answer is dropped
@@ -92,7 +62,7 @@ function mount(element, source, options = {}) {
     Object.assign(state, { damage: view.damage ?? null, dropped: view.dropped ?? [] });
     showState();
     if (fresh.length) followNewest();
-    return fresh.length > 0;
+    return fresh.length > 0 || restarted;
   }
 
   function begin(view) {
@@ -281,8 +251,8 @@ function mount(element, source, options = {}) {
     if ("source" in change) Object.assign(state, { source: change.source, key: undefined });
     if ("live" in change) options = { ...options, live: change.live };
     if (change.live || "source" in change) {
-      Object.assign(state, { end: change.source ? null : state.end, idle: POLL_FAST });
-      poll();
+      if (change.source) state.end = null;
+      poller.poll();
     }
     if (Number.isInteger(change.step)) {
       setFollow(false);
@@ -298,14 +268,14 @@ function mount(element, source, options = {}) {
   }
 
   scope.listen(root, "keydown", onKey);
-  scope.listen(document, "visibilitychange", () => !document.hidden && options.live && !state.end && poll());
+  scope.listen(document, "visibilitychange", () => !document.hidden && options.live && !state.end && poller.poll());
   watchTheme(scope, root, () => {
     parts.tree.onTheme();
     parts.scrubber.paint();
   });
   parts.topbar.header(null);
   showState();
-  poll();
+  poller.poll();
   return {
     update,
     destroy: () => scope.close(),
@@ -347,13 +317,9 @@ function newState(source, options) {
     follow: false,
     view: null, // step view drawn
     cache: new Map(),
-    polling: false,
     loading: false,
-    restarted: false,
     playing: false,
     tell: false,
-    failures: 0,
-    idle: POLL_FAST,
     drawMs: null, // what drawing the last step took, layout of the page not counted
   };
 }
@@ -414,14 +380,6 @@ function placeOfNode(view, index) {
 function remember(cache, i, view) {
   cache.set(i, view);
   if (cache.size > STEPS_KEPT) cache.delete(cache.keys().next().value);
-}
-
-function messageOf(error) {
-  return shorten(String(error?.message ?? error ?? "no answer"), 200);
-}
-
-function isOver(view) {
-  return Boolean(view.end || view.damage);
 }
 
 function waitingCard({ status, total, end }) {
