@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from ddviz.engines.base import Control, GenerateParams
 from ddviz.engines.torch_engine.kv_cache import SlotCache
 from ddviz.engines.torch_engine.models import Pair, device_name
-from ddviz.engines.torch_engine.probs import target_probs
+from ddviz.engines.torch_engine.probs import target_probs, top_k
 from ddviz.engines.torch_engine.record import NoRecording, Recording
 from ddviz.errors import DdvizError, EngineError
 from ddviz.trace.schema import FinishReason
@@ -66,6 +66,7 @@ class Verdict(NamedTuple):
     """What the target said, and what was made of it."""
 
     logits: torch.Tensor  # [n, V] float32
+    argmax: NDArray[np.int64] | None  # [n] greedy decisions follow it; None = sampled
     probs: torch.Tensor | None  # [n, V] float32 after temperature and filters; None = greedy
     coins: NDArray[np.float32] | None  # [n + 1], the last draws the bonus
     acceptance: TreeAcceptance
@@ -213,9 +214,9 @@ class TorchEngine:
         block[0] = run.root
         hidden = drafter(self.target.embed(block), run.draft_cache)
         logits = self.target.logits(hidden.to(self.target.dtype))
-        top = logits.topk(min(max(RECORDED_CANDIDATES, self._width(run) + 1), logits.shape[-1]))
-        logprobs = top.values - logits.logsumexp(dim=-1, keepdim=True)
-        return Draft(top.indices.cpu().numpy(), logprobs.cpu().numpy())
+        values, tokens = top_k(logits, min(max(RECORDED_CANDIDATES, self._width(run) + 1), logits.shape[-1]))
+        logprobs = values - logits.logsumexp(dim=-1, keepdim=True)
+        return Draft(tokens.cpu().numpy(), logprobs.cpu().numpy())
 
     def build(self, run: Run, draft: Draft | None) -> DraftTree:
         """The draft tree: best-first, a chain, or the root alone."""
@@ -307,7 +308,7 @@ class TorchEngine:
         if self.decides_greedily(run):
             argmax = logits.argmax(dim=-1).cpu().numpy()
             acceptance = follow_verified_tree(*links, argmax[None], longest)
-            return Verdict(logits, None, None, acceptance, self.local_path(acceptance, n))
+            return Verdict(logits, argmax, None, None, acceptance, self.local_path(acceptance, n))
         params = run.params
         probs = target_probs(logits, params.temperature, params.top_k, params.top_p)
         coins = self.draw_coins(run, n)
@@ -320,7 +321,7 @@ class TorchEngine:
             params.threshold_single,
             params.threshold_acc,
         )
-        return Verdict(logits, probs, coins, acceptance, self.local_path(acceptance, n))
+        return Verdict(logits, None, probs, coins, acceptance, self.local_path(acceptance, n))
 
     # ---------------------------------------------------------------- begin and end
 

@@ -19,6 +19,7 @@ import torch
 
 from ddviz import __version__
 from ddviz.engines.base import GenerateParams
+from ddviz.engines.torch_engine.probs import top_k
 from ddviz.trace import schema
 from ddviz.trace.writer import Recorder, display_list, display_rows, float32, float32_list
 from ddviz.tree import DraftTree, pack_mask
@@ -197,31 +198,33 @@ def _tree(tree: DraftTree, draft: Draft | None) -> schema.Tree:
 
 def _target(tree: DraftTree, verdict: Verdict) -> schema.Target:
     logits = verdict.logits
-    top = logits.topk(TARGET_TOP)
-    logsumexp = logits.logsumexp(dim=-1, keepdim=True)
-    probs = (logits - logsumexp).exp_()
-    entropy = logsumexp[:, 0] - torch.linalg.vecdot(probs, logits)
+    values, tokens = top_k(logits, TARGET_TOP)
+    probs = logits.softmax(dim=-1)
+    best, best_probs = values[:, 0], probs.gather(1, tokens)
+    logsumexp = best - best_probs[:, 0].log()
+    entropy = logsumexp - torch.linalg.vecdot(probs, logits)
     raw = schema.TargetRows(
-        top_ids=top.indices.tolist(),
-        top_probs=display_rows((top.values - logsumexp).exp().cpu().numpy()),
+        top_ids=tokens.tolist(),
+        top_probs=display_rows(best_probs.cpu().numpy()),
         entropy=display_list(entropy.cpu().numpy()),
-        logsumexp=display_list(logsumexp[:, 0].cpu().numpy()),
-        argmax=logits.argmax(dim=-1).tolist(),
-        margin=float32_list((top.values[:, 0] - top.values[:, 1]).cpu().numpy()),
+        logsumexp=display_list(logsumexp.cpu().numpy()),
+        argmax=(tokens[:, 0] if verdict.argmax is None else verdict.argmax).tolist(),
+        margin=float32_list((best - values[:, 1]).cpu().numpy()),
         node_probs=_node_probs(tree, probs),
     )
-    nonfinite = int(logits.numel() - torch.isfinite(logits).sum()) if not torch.isfinite(logsumexp).all() else 0
+    finite = bool(torch.isfinite(logsumexp).all())
+    nonfinite = 0 if finite else int(logits.numel() - torch.isfinite(logits).sum())
     return schema.Target(raw=raw, filtered=_filtered(tree, verdict.probs), nonfinite=nonfinite)
 
 
 def _filtered(tree: DraftTree, probs: torch.Tensor | None) -> schema.FilteredRows | None:
     if probs is None:
         return None
-    top = probs.topk(TARGET_TOP)
+    values, tokens = top_k(probs, TARGET_TOP)
     return schema.FilteredRows(
         node_probs=_node_probs(tree, probs),
-        top_ids=top.indices.tolist(),
-        top_probs=display_rows(top.values.cpu().numpy()),
+        top_ids=tokens.tolist(),
+        top_probs=display_rows(values.cpu().numpy()),
     )
 
 
