@@ -4,8 +4,8 @@ In:  a loaded TorchEngine, prompts, GenerateParams that hold for all of them.
 Out: Report, which prints as a table or as JSON.
 Not here: what recording costs (scripts/bench_recorder.py).
 
-Modes are interleaved prompt by prompt, so that a machine that slows down slows all of them. A warm-up request of each
-mode goes first and is not counted.
+Modes are interleaved prompt by prompt, so that a machine that slows down slows all of them. A warm-up request
+of each mode goes first and is not counted.
 """
 
 import json
@@ -98,7 +98,10 @@ def run_bench(
     params: GenerateParams,
     on_progress: Callable[[int], None] = lambda done: None,
 ) -> dict[Mode, ModeResult]:
-    """Run every prompt in every mode. `params.prompt` and `params.mode` are replaced; a seed grows by one a prompt."""
+    """Run every prompt in every mode.
+
+    `params.prompt` and `params.mode` are replaced; a seed grows by one a prompt.
+    """
     for mode in modes:
         warm_up = msgspec.structs.replace(
             params, prompt=prompts[0].text, mode=mode, max_new_tokens=WARM_UP_TOKENS
@@ -138,7 +141,9 @@ def report_json(engine: TorchEngine, params: GenerateParams, results: dict[Mode,
 
 def report_table(engine: TorchEngine, results: dict[Mode, ModeResult]) -> Table:
     """The same as a table for the terminal."""
-    table = Table(title=f"{engine.target.name} on {engine.device}, {engine.describe()['dtype']}", title_justify="left")
+    table = Table(
+        title=f"{engine.target.name} on {engine.device}, {engine.describe()['dtype']}", title_justify="left"
+    )
     table.add_column("mode")
     for column in ("tokens/s", "× ar", "accept length", "steps", "tokens", "equal to ar"):
         table.add_column(column, justify="right")

@@ -112,13 +112,13 @@ def bench(args: argparse.Namespace) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="ddviz",
-        description="A microscope and debugger for tree speculative decoding. Without a command: start the app.",
+        description="A microscope and debugger for tree speculative decoding. Without a command: the app.",
     )
     parser.add_argument("--version", action="version", version=f"ddviz {__version__}")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default %(default)s)")
     parser.add_argument("--port", type=int, default=7860, help="port to listen on (default %(default)s)")
     parser.add_argument("--runs", type=Path, help="folder for live traces (default: the user's data folder)")
-    _add_engine(parser)
+    _add_engine(parser, of_command=False)
     parser.set_defaults(command=run_app)
     commands = parser.add_subparsers(title="commands", metavar="")
 
@@ -127,7 +127,9 @@ def _parser() -> argparse.ArgumentParser:
     p.add_argument("--out", type=Path, required=True, help="the trace to write, NAME.ddviz")
     p.add_argument("--force", action="store_true", help="overwrite an existing trace")
     p.add_argument("--mode", choices=("ar", "dflash", "ddtree"), default="ddtree", help="default %(default)s")
-    p.add_argument("--no-chat", dest="chat", action="store_false", help="continue the bare prompt, no chat template")
+    p.add_argument(
+        "--no-chat", dest="chat", action="store_false", help="continue the bare prompt, no chat template"
+    )
     _add_params(p)
     _add_engine(p)
 
@@ -136,7 +138,9 @@ def _parser() -> argparse.ArgumentParser:
     p.add_argument("--step", type=int, help="the step to draw, from 0")
     p.add_argument("--json", action="store_true", help="print JSON")
 
-    p = _command(commands, "import", import_reference, "make a trace of a reference implementation's save_tree_traces")
+    p = _command(
+        commands, "import", import_reference, "make a trace of a reference implementation's save_tree_traces"
+    )
     p.add_argument("source", type=Path, help="JSON: round_trees, output_ids, num_input_tokens")
     p.add_argument("out", type=Path)
     p.add_argument("--force", action="store_true", help="overwrite an existing trace")
@@ -146,8 +150,12 @@ def _parser() -> argparse.ArgumentParser:
     p.add_argument("--json", action="store_true", help="print findings as JSON")
 
     p = _command(commands, "bench", bench, "measure tokens/s, accept length and losslessness of each mode")
-    p.add_argument("--prompts", type=Path, required=True, help='JSON Lines: {"prompt": ...} or {"messages": [...]}')
-    p.add_argument("--modes", type=_modes, default=["ar", "dflash", "ddtree"], help="default ar,dflash,ddtree")
+    p.add_argument(
+        "--prompts", type=Path, required=True, help='JSON Lines: {"prompt": ...} or {"messages": [...]}'
+    )
+    p.add_argument(
+        "--modes", type=_modes, default=["ar", "dflash", "ddtree"], help="default ar,dflash,ddtree"
+    )
     p.add_argument("--limit", type=_positive, help="use the first N prompts")
     p.add_argument("--tag", help="use the prompts with this tag")
     p.add_argument("--json", action="store_true", help="print JSON")
@@ -165,29 +173,47 @@ def _command(commands, name: str, function, text: str) -> argparse.ArgumentParse
 
 def _add_params(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("settings")
-    group.add_argument("--budget", type=int, default=16, help=f"tree nodes beside the root, 1..{MAX_BUDGET} (default 16)")
-    group.add_argument("--topk-cap", type=int, default=4, help="children a node may have, 0 = no cap (default 4)")
+    group.add_argument(
+        "--budget", type=int, default=16, help=f"tree nodes beside the root, 1..{MAX_BUDGET} (default 16)"
+    )
+    group.add_argument(
+        "--topk-cap", type=int, default=4, help="children a node may have, 0 = no cap (default 4)"
+    )
     group.add_argument("--temperature", type=float, default=0.0, help="0 = greedy (default)")
     group.add_argument("--top-k", type=int, default=0, help="keep the k likeliest tokens, 0 = off (default)")
-    group.add_argument("--top-p", type=float, default=1.0, help="keep the likeliest mass p, 1 = off (default)")
+    group.add_argument(
+        "--top-p", type=float, default=1.0, help="keep the likeliest mass p, 1 = off (default)"
+    )
     group.add_argument("--seed", type=int, help=f"default: a fresh one, which the trace names; {SEED_NOTE}")
     group.add_argument("--max-tokens", type=int, default=192, help="output tokens at most (default 192)")
     group.add_argument("--threshold-single", type=float, default=1.0, help="1 = exact (default)")
     group.add_argument("--threshold-acc", type=float, default=1.0, help="1 = exact (default)")
 
 
-def _add_engine(parser: argparse.ArgumentParser) -> None:
+def _add_engine(parser: argparse.ArgumentParser, of_command: bool = True) -> None:
+    """Options of the engine. They may stand before or after a command, so a command's own have no default."""
+    default = argparse.SUPPRESS if of_command else None
     group = parser.add_argument_group("engine")
-    group.add_argument("--target", help="folder or hub id of the target (default: the demo target)")
-    group.add_argument("--draft", help="folder or hub id of a DFlash drafter that fits it")
-    group.add_argument("--device", default="auto", help="cpu, cuda, cuda:N (default: cuda where there is one)")
+    group.add_argument(
+        "--target", default=default, help="folder or hub id of the target (default: the demo target)"
+    )
+    group.add_argument("--draft", default=default, help="folder or hub id of a DFlash drafter that fits it")
+    group.add_argument(
+        "--device", default=default, help="cpu, cuda, cuda:N (default: cuda where there is one)"
+    )
     group.add_argument(
         "--dtype",
-        choices=("float32", "bfloat16"),
-        default="float32",
-        help="default float32; bfloat16 may part from autoregressive at near-ties",
+        choices=("float32", "bfloat16", "auto"),
+        default=default,
+        help="bfloat16 may part from autoregressive at near-ties; auto: the faster one on this CPU, "
+        "measured once (default: auto in the app, float32 elsewhere)",
     )
-    group.add_argument("--draft-dtype", choices=("float32", "bfloat16"), help="of the drafter (default: as --dtype)")
+    group.add_argument(
+        "--draft-dtype",
+        choices=("float32", "bfloat16"),
+        default=default,
+        help="of the drafter (default: as --dtype)",
+    )
 
 
 def _params(args: argparse.Namespace, prompt: str) -> GenerateParams:
@@ -209,7 +235,11 @@ def _params(args: argparse.Namespace, prompt: str) -> GenerateParams:
 
 def _engine_options(args: argparse.Namespace) -> EngineOptions:
     return EngineOptions(
-        target=args.target, draft=args.draft, device=args.device, dtype=args.dtype, draft_dtype=args.draft_dtype
+        target=args.target,
+        draft=args.draft,
+        device=args.device or "auto",
+        dtype=args.dtype or ("auto" if args.command is run_app else "float32"),
+        draft_dtype=args.draft_dtype,
     )
 
 

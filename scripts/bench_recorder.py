@@ -1,6 +1,7 @@
 """What recording costs: tokens/s with and without, interleaved pairs, median of the ratios.
 
-    python scripts/bench_recorder.py [--pairs 9] [--budget 16] [--topk-cap 4] [--dtype float32] [--target FOLDER]
+    python scripts/bench_recorder.py [--pairs 9] [--budget 16] [--topk-cap 4] [--dtype float32] [--target
+    FOLDER]
 
 Prints one line per budget; a goal is under 3 % at budget 16 and under 8 % at 64 (docs/benchmarks.md).
 """
@@ -21,7 +22,9 @@ PROMPT = "Write a Python implementation of quicksort with comments."
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--pairs", type=int, default=9)
     parser.add_argument("--settings", default="16-4,64-0", help="budget-cap, ...")
     parser.add_argument("--temperature", type=float, default=0.0)
@@ -40,8 +43,9 @@ def main() -> int:
         )  # fmt: skip
         costs, speeds, size = measure(engine, params, args.pairs)
         print(
-            f"{setting} T={args.temperature:g} {args.dtype} on {engine.device}: recording costs {statistics.median(costs):.1%} "
-            f"of tokens/s (median of {args.pairs} pairs, quartiles {quartiles(costs)}), "
+            f"{setting} T={args.temperature:g} {args.dtype} on {engine.device}: "
+            f"recording costs {statistics.median(costs):.1%} of tokens/s "
+            f"(median of {args.pairs} pairs, quartiles {quartiles(costs)}), "
             f"{statistics.median(speeds):.1f} tokens/s unrecorded, {size:.0f} bytes a step",
             flush=True,
         )

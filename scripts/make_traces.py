@@ -21,7 +21,9 @@ SAMPLES = {
 
 def main() -> int:
     folder = Path(__file__).parent.parent / "traces"
-    engine = load_engine(EngineOptions(device="cpu"), lambda state, sentence, _: print(sentence, file=sys.stderr))
+    engine = load_engine(
+        EngineOptions(device="cpu"), lambda state, sentence, _: print(sentence, file=sys.stderr)
+    )
     for name, params in SAMPLES.items():
         path = folder / f"{name}.ddviz"
         with Recording(path, overwrite=True, request_id=name) as recording:

@@ -31,8 +31,8 @@ def tiny(tiny_folders):
 def trace(tiny, tmp_path_factory):
     path = tmp_path_factory.mktemp("cli") / "x.ddviz"
     done = ddviz(
-        "record", "--prompt", "hi", "--out", path, "--temperature", 1, "--seed", 5, "--budget", 60, "--topk-cap", 0,
-        "--max-tokens", 12, *tiny,
+        "record", "--prompt", "hi", "--out", path, "--temperature", 1, "--seed", 5, "--budget", 60,
+        "--topk-cap", 0, "--max-tokens", 12, *tiny,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "accept length" in done.stderr
@@ -84,7 +84,10 @@ def test_doctor_exits_0_clean_1_with_findings_2_on_misuse(trace, tmp_path):
 def test_import_makes_a_trace_that_show_reads(tmp_path):
     source, out = tmp_path / "ref.json", tmp_path / "out.ddviz"
     rounds = [
-        {"accepted_indices": [0, 1], "tree": {"node_token_ids": [7, 8], "node_depths": [1, 1], "parents": [-1, 0, 0]}},
+        {
+            "accepted_indices": [0, 1],
+            "tree": {"node_token_ids": [7, 8], "node_depths": [1, 1], "parents": [-1, 0, 0]},
+        },
         {"accepted_indices": [0], "tree": {"node_token_ids": [4], "node_depths": [1], "parents": [-1, 0]}},
     ]
     ids = [1, 2, 3, 5, 7, 9, 6]  # prompt 1 2 3, first token 5, then 7 and its bonus 9, then 6
@@ -107,7 +110,9 @@ def test_bench_measures_each_mode_and_compares_with_autoregression(tiny, tmp_pat
     assert set(modes) == {"ar", "dflash", "ddtree"}
     assert all(mode["equals_ar"] is True and mode["tokens_per_s"] > 0 for mode in modes.values())
     assert modes["ar"]["accept_length"] == 1.0 and modes["ddtree"]["accept_length"] > 1.0
-    sampled = json.loads(ddviz("bench", *settings, "--temperature", 1, "--json", "--limit", 1).stdout)["modes"]
+    sampled = json.loads(ddviz("bench", *settings, "--temperature", 1, "--json", "--limit", 1).stdout)[
+        "modes"
+    ]
     assert sampled["ddtree"]["equals_ar"] is None and sampled["ar"]["prompts"] == 1
     table = ddviz("bench", *settings, "--tag", "x").stdout
     assert "2 of 2" not in table and "1 of 1" in table
@@ -136,6 +141,17 @@ def test_a_prompts_file_that_is_none_is_named_with_its_line(tmp_path, tiny):
     prompts.write_text('{"prompt": "one"}\n{"question": "two"}\n')
     done = ddviz("bench", "--prompts", prompts, *tiny)
     assert done.returncode == 1 and "line 2" in done.stderr
+
+
+def test_engine_options_may_stand_before_the_command():
+    from ddviz.cli import _engine_options
+
+    before = _parser().parse_args(
+        ["--target", "T", "--dtype", "bfloat16", "record", "--prompt", "x", "--out", "y"]
+    )
+    assert (_engine_options(before).target, _engine_options(before).dtype) == ("T", "bfloat16")
+    assert _engine_options(_parser().parse_args(["record", "--prompt", "x", "--out", "y"])).dtype == "float32"
+    assert _engine_options(_parser().parse_args([])).dtype == "auto"
 
 
 def test_every_option_has_a_help_text():

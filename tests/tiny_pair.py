@@ -1,7 +1,7 @@
 """Tiny random targets and drafters, saved as Hugging Face folders: real code paths in milliseconds.
 
-The vocabulary is the 256 bytes, a few whole words, some hostile ones, and the special tokens. A random drafter guesses
-badly, so tests that need accepted nodes use budgets that cover much of the vocabulary.
+The vocabulary is the 256 bytes, a few whole words, some hostile ones, and the special tokens. A random
+drafter guesses badly, so tests that need accepted nodes use budgets that cover much of the vocabulary.
 """
 
 import json
@@ -41,10 +41,10 @@ def save_target(folder: Path, family: str = "llama", seed: int = 0, context: int
     folder.mkdir(parents=True, exist_ok=True)
     vocabulary = save_tokenizer(folder)
     torch.manual_seed(seed)
-    shape = dict(
-        vocab_size=vocabulary, hidden_size=32, intermediate_size=64, num_hidden_layers=LAYERS, num_attention_heads=4,
-        num_key_value_heads=2, head_dim=8, max_position_embeddings=context, initializer_range=0.3,
-        bos_token_id=None, eos_token_id=0, pad_token_id=0,
+    shape = dict(  # noqa: C408, keyword form as in the library's own examples
+        vocab_size=vocabulary, hidden_size=32, intermediate_size=64, num_hidden_layers=LAYERS,
+        num_attention_heads=4, num_key_value_heads=2, head_dim=8, max_position_embeddings=context,
+        initializer_range=0.3, bos_token_id=None, eos_token_id=0, pad_token_id=0,
     )  # fmt: skip
     kinds = {"llama": (LlamaConfig, LlamaForCausalLM), "qwen3": (Qwen3Config, Qwen3ForCausalLM)}
     config_class, model_class = kinds[family]
@@ -58,8 +58,8 @@ def save_drafter(folder: Path, target: Path, seed: int = 1, **changes: object) -
     config = {
         name: shape[name]
         for name in (
-            "vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim",
-            "max_position_embeddings",
+            "vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads",
+            "head_dim", "max_position_embeddings",
         )
     }  # fmt: skip
     config |= {
@@ -71,7 +71,9 @@ def save_drafter(folder: Path, target: Path, seed: int = 1, **changes: object) -
     folder.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(seed)
     drafter = Drafter(Qwen3Config(**config), folder.name)
-    weights = {name: w.contiguous() for name, w in drafter.state_dict().items() if not name.startswith("rotary.")}
+    weights = {
+        name: w.contiguous() for name, w in drafter.state_dict().items() if not name.startswith("rotary.")
+    }
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     (folder / "config.json").write_text(json.dumps(config))
     return folder

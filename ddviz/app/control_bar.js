@@ -98,7 +98,8 @@ function describe(info) {
   if (!info) return "";
   const parts = [info.target, info.device, info.dtype, `context ${info.context_length}`];
   const near = info.dtype === "float32" ? "" : `\n${info.dtype} may part from autoregressive at near-ties.`;
-  return parts.join(" · ") + near;
+  const why = info.note ? `\n${info.note}` : "";
+  return parts.join(" · ") + near + why;
 }
 
 async function follow() {

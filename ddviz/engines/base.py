@@ -80,7 +80,7 @@ class EngineOptions(Struct, frozen=True, kw_only=True):
     target: str | None = None  # folder or hub id; None = the demo target
     draft: str | None = None  # likewise; None = the demo drafter with the demo target, else none
     device: str = "auto"
-    dtype: Literal["float32", "bfloat16"] = "float32"
+    dtype: Literal["float32", "bfloat16", "auto"] = "float32"  # auto: the faster one, measured once per CPU
     draft_dtype: Literal["float32", "bfloat16"] | None = None  # None = as dtype
 
 
@@ -97,6 +97,7 @@ class ModelInfo(Struct, frozen=True, kw_only=True):
     vocab_size: int
     device: str
     dtype: str
+    note: str = ""  # a sentence on why this dtype
 
 
 class EngineStatus(Struct, frozen=True, kw_only=True):
@@ -116,7 +117,10 @@ class Engine(Protocol):
     def status(self) -> EngineStatus: ...
 
     def generate(self, params: GenerateParams, trace: Path) -> None:
-        """Begin a request. Raises EngineError where the engine is not ready, DdvizError for bad parameters."""
+        """Begin a request.
+
+        Raises EngineError where the engine is not ready, DdvizError for bad parameters.
+        """
 
     def pause(self) -> None: ...
     def resume(self) -> None: ...

@@ -4,8 +4,8 @@ In:  EngineOptions and the calls of the `Engine` protocol.
 Out: EngineStatus; traces, which the child writes by itself.
 Not here: the child (torch_engine/__main__.py).
 
-App and engine survive each other: the child finishes its trace when this process dies, and when the child dies,
-`status` says so with the last lines of its log, and `restart` starts another.
+App and engine survive each other: the child finishes its trace when this process dies, and when the child
+dies, `status` says so with the last lines of its log, and `restart` starts another.
 """
 
 import signal
@@ -36,12 +36,17 @@ class EngineProcess:
         return self._status
 
     def generate(self, params: GenerateParams, trace: Path) -> None:
-        """Begin a request. Raises DdvizError for values that make no sense, EngineError where the engine is not ready."""
+        """Begin a request.
+
+        Raises DdvizError for values that make no sense, EngineError where the engine is not ready.
+        """
         params.checked()
         with self._lock:
             status = self._status
             if status.state != "ready":
-                reason = "it runs a request already" if status.state in BUSY else status.message or status.state
+                reason = (
+                    "it runs a request already" if status.state in BUSY else status.message or status.state
+                )
                 raise EngineError(f"the engine can't take a request now: {reason}")
             self._status = msgspec.structs.replace(
                 status, state="prefill", message="reading the prompt", trace=str(trace), error=None
@@ -89,7 +94,7 @@ class EngineProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            start_new_session=True,  # a Ctrl-C in the terminal is for the app, which then closes the engine's stdin
+            start_new_session=True,  # a Ctrl-C in the terminal is for the app, which then closes stdin
         )
         log = threading.Thread(target=self._read_log, args=(self._child, self._log), daemon=True)
         log.start()
@@ -127,7 +132,9 @@ class EngineProcess:
         if code == 0:
             return "the engine was closed"
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        return "\n".join([f"the engine {how}; the trace it was writing is kept; restart it to go on", *self._log])
+        return "\n".join(
+            [f"the engine {how}; the trace it was writing is kept; restart it to go on", *self._log]
+        )
 
     def _read_log(self, child: subprocess.Popen[bytes], log: deque[str]) -> None:
         assert child.stderr is not None

@@ -1,11 +1,12 @@
-"""Accept length of torch_engine over the 60 prompts, against the table of a right implementation. Prints PASS or FAIL.
+"""Accept length of torch_engine over the 60 prompts, against the table of a right implementation. Prints PASS
+or FAIL.
 
     python scripts/gpu/acceptance.py --target FOLDER [--workers 12] [--out FOLDER]
 
-Runs linear DFlash, DDTree 16-4 and 64-0 at T = 0, 0.6 and 1.0, 192 tokens, float32, a different seed a prompt, several
-processes on one GPU; and autoregression at T = 0, with which the other three must agree token for token.
-A setting passes within 3 % (greedy) or 8 % (sampled) of the table. Figures are tokens over steps, cut at the end of
-the text as the table's are; the accept length as DESIGN defines it, uncut, stands beside.
+Runs linear DFlash, DDTree 16-4 and 64-0 at T = 0, 0.6 and 1.0, 192 tokens, float32, a different seed a
+prompt, several processes on one GPU; and autoregression at T = 0, with which the other three must agree token
+for token. A setting passes within 3 % (greedy) or 8 % (sampled) of the table. Figures are tokens over steps,
+cut at the end of the text as the table's are; the accept length as DESIGN defines it, uncut, stands beside.
 """
 
 import argparse
@@ -50,7 +51,11 @@ def start_worker(target: str, device: str, dtype: str) -> None:
 def run_one(job: tuple[str, float, int, str, str, int]) -> dict:
     setting, temperature, index, tag, text, max_tokens = job
     params = GenerateParams(
-        prompt=text, temperature=temperature, seed=1000 + index, max_new_tokens=max_tokens, **SETTINGS[setting]
+        prompt=text,
+        temperature=temperature,
+        seed=1000 + index,
+        max_new_tokens=max_tokens,
+        **SETTINGS[setting],
     )
     result = _engine.generate(params)
     return {
@@ -66,7 +71,9 @@ def run_one(job: tuple[str, float, int, str, str, int]) -> dict:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--target", required=True)
     parser.add_argument("--prompts", type=Path, default=Path("benchmarks/prompts.jsonl"))
     parser.add_argument("--workers", type=int, default=12)
@@ -107,9 +114,13 @@ def report_acceptance(rows: list[dict]) -> bool:
             value = ratio(mine, "tokens")
             off = value / expected - 1
             good &= abs(off) <= TOLERANCE[temperature]
-            tags = {tag: ratio([r for r in mine if r["tag"] == tag], "tokens") for tag in sorted({r["tag"] for r in mine})}
+            tags = {
+                tag: ratio([r for r in mine if r["tag"] == tag], "tokens")
+                for tag in sorted({r["tag"] for r in mine})
+            }
             print(
-                f"{setting:7}  {temperature:3}  {value:11.3f}  {expected:5.2f}  {off:+6.1%}  {ratio(mine, 'accept'):13.3f}  "
+                f"{setting:7}  {temperature:3}  {value:11.3f}  {expected:5.2f}  {off:+6.1%}  "
+                + f"{ratio(mine, 'accept'):13.3f}  "
                 + "  ".join(f"{tag} {figure:.2f}" for tag, figure in tags.items())
             )
     return good
@@ -119,8 +130,12 @@ def report_losslessness(rows: list[dict]) -> bool:
     greedy = {(r["setting"], r["index"]): r["output"] for r in rows if r["temperature"] == 0.0}
     good = True
     for setting in TABLE:
-        different = [i for (s, i), output in greedy.items() if s == setting and output != greedy["ar", i]]
-        print(f"{setting}: greedy output equal to autoregression on {len([1 for s, _ in greedy if s == setting]) - len(different)} prompts, different on {different}")
+        outputs = {index: output for (name, index), output in greedy.items() if name == setting}
+        different = [index for index, output in outputs.items() if output != greedy["ar", index]]
+        print(
+            f"{setting}: greedy output equal to autoregression on {len(outputs) - len(different)} prompts, "
+            f"different on {different}"
+        )
         good &= not different
     return good
 

@@ -20,7 +20,11 @@ from ddviz.trace import load
 from ddviz.tree import target_probs
 
 PROMPTS = ["Hello, wörld", "a b c d", "日本"]
-WIDE = {"mode": "ddtree", "budget": 200, "topk_cap": 0}  # covers most of the tiny vocabulary: nodes are accepted
+WIDE = {
+    "mode": "ddtree",
+    "budget": 200,
+    "topk_cap": 0,
+}  # covers most of the tiny vocabulary: nodes are accepted
 
 
 def request(prompt="Hello, wörld", **settings):
@@ -62,15 +66,21 @@ def test_a_wide_tree_accepts_nodes_at_all(engine):
 
 def test_autoregressive_output_equals_the_library_s_own_generation(engine):
     ids, _ = engine.prepare(request())
-    theirs = engine.target.model.generate(torch.tensor([ids]), max_new_tokens=40, do_sample=False)[0, len(ids) :].tolist()
+    theirs = engine.target.model.generate(torch.tensor([ids]), max_new_tokens=40, do_sample=False)[
+        0, len(ids) :
+    ].tolist()
     assert engine.generate(request(mode="ar")).output_ids == theirs
 
 
 @pytest.mark.parametrize("settings", [{"mode": "dflash"}, WIDE], ids=["chain", "tree"])
 def test_committed_kv_equals_that_of_a_plain_forward(engine, settings, monkeypatch):
-    """After the last step every committed row, packed or not, is what the target computes for the text itself."""
+    """After the last step every committed row, packed or not, is what the target computes for the text
+    itself.
+    """
     runs = []
-    monkeypatch.setattr(engine, "_new_run", lambda *args: runs.append(TorchEngine._new_run(engine, *args)) or runs[0])
+    monkeypatch.setattr(
+        engine, "_new_run", lambda *args: runs.append(TorchEngine._new_run(engine, *args)) or runs[0]
+    )
     result = engine.generate(request(**settings))
     cache = runs[0].cache
     ids, _ = engine.prepare(request())
@@ -83,7 +93,9 @@ def test_committed_kv_equals_that_of_a_plain_forward(engine, settings, monkeypat
 
 
 def test_drafting_from_the_cache_equals_drafting_from_the_whole_context(engine):
-    """The drafter's committed context, appended piece by piece, gives what one pass over all features gives."""
+    """The drafter's committed context, appended piece by piece, gives what one pass over all features
+    gives.
+    """
     drafter, hidden = engine.drafter, engine.target.hidden_size
     torch.manual_seed(0)
     features = torch.randn(17, len(drafter.target_layer_ids) * hidden)
@@ -102,7 +114,8 @@ def test_drafting_from_the_cache_equals_drafting_from_the_whole_context(engine):
 
 
 @pytest.mark.parametrize(
-    ("temperature", "top_k", "top_p"), [(1.0, 0, 1.0), (0.6, 20, 1.0), (1.3, 0, 0.8), (1.0, 50, 0.9), (100.0, 0, 1.0)]
+    ("temperature", "top_k", "top_p"),
+    [(1.0, 0, 1.0), (0.6, 20, 1.0), (1.3, 0, 0.8), (1.0, 50, 0.9), (100.0, 0, 1.0)],
 )
 def test_torch_probabilities_equal_those_of_tree(temperature, top_k, top_p):
     logits = torch.randn(9, 400, generator=torch.Generator().manual_seed(1)) * 4
@@ -129,10 +142,11 @@ def test_the_same_seed_repeats_a_sampled_run(llama, settings):
 
 
 def test_second_token_of_a_tree_is_distributed_as_the_target_says(llama):
-    """The token after the first, verified 1,500 times with fresh coins, against target_probs at T = 0.7, top_p 0.9.
+    """The token after the first, verified 1,500 times with fresh coins, against target_probs at T = 0.7,
+    top_p 0.9.
 
-    Chi-square over bins of at least 8 expected counts; a right engine exceeds the 1e-4 quantile once in 10,000
-    choices of seeds, and the seeds are fixed.
+    Chi-square over bins of at least 8 expected counts; a right engine exceeds the 1e-4 quantile once in
+    10,000 choices of seeds, and the seeds are fixed.
     """
     params = request(temperature=0.7, top_p=0.9, mode="ddtree", budget=30, topk_cap=0)
     ids, _ = llama.prepare(params)
@@ -300,7 +314,19 @@ def test_the_doctor_is_silent_on_recorded_traces(engine, tmp_path, settings):
 def test_a_step_holds_every_part_of_the_standard_level(llama, tmp_path):
     _, trace = recorded(llama, tmp_path / "x.ddviz", temperature=1.0, budget=16, topk_cap=4)
     step = trace.steps[2]
-    parts = ("batch", "draft", "tree", "retrieve", "positions", "slots", "mask", "target", "sampling", "accept", "commit")
+    parts = (
+        "batch",
+        "draft",
+        "tree",
+        "retrieve",
+        "positions",
+        "slots",
+        "mask",
+        "target",
+        "sampling",
+        "accept",
+        "commit",
+    )
     assert [name for name in parts if getattr(step, name) is None] == []
     assert len(step.tree.tokens) == 17 and len(step.draft.top_ids) == 5 and len(step.draft.top_ids[0]) == 16
     assert set(step.times_us) == {"draft", "build", "compile", "verify", "commit"}

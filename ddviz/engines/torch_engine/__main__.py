@@ -5,8 +5,8 @@ In:  commands on stdin, one JSON object a line: {"do": "generate", "params": {..
 Out: EngineStatus on stdout, one JSON object a line, at every change; the trace file; a log on stderr.
 Not here: who starts it and reads it (engines/process.py).
 
-When stdin ends, the app is gone: a running request is finished, a paused one is stopped, then the process exits. So
-the app's death costs no trace, and none is left running for ever.
+When stdin ends, the app is gone: a running request is finished, a paused one is stopped, then the process
+exits. So the app's death costs no trace, and none is left running for ever.
 """
 
 import queue
@@ -36,7 +36,9 @@ class Reporter:
         self._encoder = msgspec.json.Encoder()
         self.status = EngineStatus(state="starting", message="starting the engine")
 
-    def __call__(self, state: State, message: str = "", progress: float | None = None, **changes: object) -> None:
+    def __call__(
+        self, state: State, message: str = "", progress: float | None = None, **changes: object
+    ) -> None:
         with self._lock:
             self.status = msgspec.structs.replace(
                 self.status, state=state, message=message, progress=progress, **changes
@@ -95,7 +97,9 @@ class Server:
         from ddviz.engines.torch_engine.record import Recording
 
         def on_prefill(done: int, total: int) -> None:
-            self.report("prefill", f"reading the prompt, {total} tokens", done / total, trace=str(trace), error=None)
+            self.report(
+                "prefill", f"reading the prompt, {total} tokens", done / total, trace=str(trace), error=None
+            )
 
         error = None
         try:

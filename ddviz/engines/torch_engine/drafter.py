@@ -4,9 +4,10 @@ In:  hidden states of the target's committed tokens ("features"), and a root tok
 Out: logits for the B-1 positions after the root, all from one forward.
 Not here: the tree (tree/build.py).
 
-The drafter has no embeddings and no head of its own: it borrows the target's. Every layer attends from the block
-[root, mask x (B-1)] to two kinds of keys: those made of the target's features (the context, committed once, kept in a
-SlotCache) and those of the block itself, in both directions.
+The drafter has no embeddings and no head of its own: it borrows the target's. Every layer attends from the
+block
+[root, mask x (B-1)] to two kinds of keys: those made of the target's features (the context, committed once,
+kept in a SlotCache) and those of the block itself, in both directions.
 Source: DFlash, arXiv 2602.06036. Layout of the checkpoint: z-lab's DFlashDraftModel (model_type "qwen3").
 """
 
@@ -42,13 +43,17 @@ class DFlashAttention(nn.Module):
         self.q_norm = Qwen3RMSNorm(self.head_dim, eps=config.rms_norm_eps)
         self.k_norm = Qwen3RMSNorm(self.head_dim, eps=config.rms_norm_eps)
 
-    def keys_values(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def keys_values(
+        self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """x [1, rows, hidden] -> two of [1, kv_heads, rows, head_dim]."""
         keys = self.k_norm(self._split(self.k_proj(x))).transpose(1, 2)
         values = self._split(self.v_proj(x)).transpose(1, 2)
         return apply_rotary_pos_emb(keys, keys, cos, sin)[0], values
 
-    def forward(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, cache: SlotCache, layer: int) -> torch.Tensor:
+    def forward(
+        self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, cache: SlotCache, layer: int
+    ) -> torch.Tensor:
         queries = self.q_norm(self._split(self.q_proj(x))).transpose(1, 2)
         queries = apply_rotary_pos_emb(queries, queries, cos, sin)[0]
         keys, values = cache.layers[layer].update(*self.keys_values(x, cos, sin))
@@ -67,7 +72,9 @@ class DFlashLayer(nn.Module):
         self.input_layernorm = Qwen3RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
         self.post_attention_layernorm = Qwen3RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
 
-    def forward(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, cache: SlotCache, layer: int) -> torch.Tensor:
+    def forward(
+        self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, cache: SlotCache, layer: int
+    ) -> torch.Tensor:
         x = x + self.self_attn(self.input_layernorm(x), cos, sin, cache, layer)
         return x + self.mlp(self.post_attention_layernorm(x))
 
@@ -100,11 +107,19 @@ class Drafter(nn.Module):
     def new_cache(self, capacity: int) -> SlotCache:
         config = self.config
         return SlotCache(
-            config.num_hidden_layers, config.num_key_value_heads, config.head_dim, capacity, self.dtype, self.norm.weight.device
+            config.num_hidden_layers,
+            config.num_key_value_heads,
+            config.head_dim,
+            capacity,
+            self.dtype,
+            self.norm.weight.device,
         )
 
     def append_context(self, features: torch.Tensor, cache: SlotCache) -> torch.Tensor:
-        """Commit the features [rows, ids * hidden] of newly committed target tokens. Returns their positions [rows]."""
+        """Commit the features [rows, ids * hidden] of newly committed target tokens.
+
+        Returns their positions [rows].
+        """
         context = self.hidden_norm(self.fc(features.to(self.dtype)))[None]
         positions = torch.arange(cache.length, cache.length + len(features), device=features.device)
         cos, sin = self.rotary(context, positions[None])
@@ -114,7 +129,9 @@ class Drafter(nn.Module):
         return positions
 
     def forward(self, embeddings: torch.Tensor, cache: SlotCache) -> torch.Tensor:
-        """Embeddings [B, hidden] of the block, root at position cache.length -> hidden states [B-1, hidden]."""
+        """Embeddings [B, hidden] of the block, root at position cache.length -> hidden states [B-1,
+        hidden].
+        """
         x = embeddings.to(self.dtype)[None]
         positions = torch.arange(cache.length, cache.length + len(embeddings), device=x.device)
         cos, sin = self.rotary(x, positions[None])
@@ -124,7 +141,10 @@ class Drafter(nn.Module):
 
 
 def load_drafter(folder: Path, dtype: torch.dtype, device: torch.device) -> Drafter:
-    """Load a DFlash checkpoint folder. Raises EngineError where it is none, or of a kind that is not supported."""
+    """Load a DFlash checkpoint folder.
+
+    Raises EngineError where it is none, or of a kind that is not supported.
+    """
     config = _read_config(folder)
     drafter = Drafter(config, folder.name).eval().requires_grad_(False)
     weights: dict[str, torch.Tensor] = {}
@@ -161,9 +181,15 @@ def check_fit(drafter: Drafter, target: SimpleNamespace) -> None:
     config = drafter.config
     trained_for = getattr(config, "num_target_layers", None)
     problems = [
-        (config.hidden_size != target.hidden_size, f"hidden size {config.hidden_size} != {target.hidden_size}"),
+        (
+            config.hidden_size != target.hidden_size,
+            f"hidden size {config.hidden_size} != {target.hidden_size}",
+        ),
         (config.vocab_size != target.vocab_size, f"vocabulary {config.vocab_size} != {target.vocab_size}"),
-        (trained_for not in (None, target.num_layers), f"trained for {trained_for} layers, not {target.num_layers}"),
+        (
+            trained_for not in (None, target.num_layers),
+            f"trained for {trained_for} layers, not {target.num_layers}",
+        ),
         (
             max(drafter.target_layer_ids) >= target.num_layers,
             f"reads target layer {max(drafter.target_layer_ids)} of {target.num_layers}",

@@ -112,6 +112,7 @@ class TorchEngine:
 
     name = "torch_engine"
     fault: str | None = None
+    note = ""  # why it was loaded as it is, for the user
 
     def __init__(self, pair: Pair) -> None:
         self.pair, self.target, self.drafter = pair, pair.target, pair.drafter
@@ -143,8 +144,9 @@ class TorchEngine:
     ) -> Result:
         """Run one request to its end.
 
-        on_prefill(done, total) is called while the prompt is read. Raises EngineError (DdvizError) for a request that
-        can't run: bad values, no drafter, a prompt as long as the context. The recorder's errors pass through.
+        on_prefill(done, total) is called while the prompt is read. Raises EngineError (DdvizError) for a
+        request that can't run: bad values, no drafter, a prompt as long as the context. The recorder's errors
+        pass through.
         """
         record, control = record or NoRecording(), control or Control()
         prompt_ids, text = self.prepare(params)
@@ -172,8 +174,8 @@ class TorchEngine:
             raise EngineError("the prompt has no tokens; type something to continue")
         if len(prompt_ids) >= context:
             raise EngineError(
-                f"the prompt has {len(prompt_ids)} tokens, the target's context holds {context}, output included; "
-                "shorten the prompt"
+                f"the prompt has {len(prompt_ids)} tokens, the target's context holds {context}, "
+                "output included; shorten the prompt"
             )
         return prompt_ids, text
 
@@ -248,7 +250,9 @@ class TorchEngine:
         return self._accept(run, tree, inputs.retrieve, self.target.logits(hidden))
 
     def commit(self, run: Run, inputs: VerifyInput, verdict: Verdict) -> tuple[Committed, list[int]]:
-        """Pack the accepted KV, hand the accepted features to the drafter, emit; the bonus becomes the root."""
+        """Pack the accepted KV, hand the accepted features to the drafter, emit; the bonus becomes the
+        root.
+        """
         path = torch.from_numpy(verdict.outcome.path)
         source, destination = self.pack(run, inputs.slots, path)
         draft_positions = None
@@ -293,7 +297,10 @@ class TorchEngine:
         return min(cap, run.params.budget, self.target.vocab_size)
 
     def _attention_mask(self, run: Run, mask: NDArray[np.bool_]) -> torch.Tensor | None:
-        """The committed prefix, seen by all, and the tree's own mask. None where a single token needs no mask."""
+        """The committed prefix, seen by all, and the tree's own mask.
+
+        None where a single token needs no mask.
+        """
         n = len(mask)
         if n == 1:
             return None
@@ -303,7 +310,9 @@ class TorchEngine:
 
     def _accept(self, run: Run, tree: DraftTree, retrieve: Retrieve, logits: torch.Tensor) -> Verdict:
         n = len(tree)
-        links = [array[None] for array in (tree.tokens, retrieve.index, retrieve.next_token, retrieve.next_sibling)]
+        links = [
+            array[None] for array in (tree.tokens, retrieve.index, retrieve.next_token, retrieve.next_sibling)
+        ]
         longest = self.drafter.block_size if self.drafter is not None else 1
         if self.decides_greedily(run):
             argmax = logits.argmax(dim=-1).cpu().numpy()
@@ -362,7 +371,9 @@ class TorchEngine:
                 break
         run.forwards += 1
         tree = _root_alone(prompt_ids[-1])
-        first = self._accept(run, tree, compile_ddtree_retrieve(tree.parents), self.target.logits(hidden[-1:]))
+        first = self._accept(
+            run, tree, compile_ddtree_retrieve(tree.parents), self.target.logits(hidden[-1:])
+        )
         run.root = int(first.outcome.emitted[-1])
         run.output.append(run.root)
         record.prefill(run, first, time.perf_counter() - start)

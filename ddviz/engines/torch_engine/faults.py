@@ -1,7 +1,8 @@
 """Defects that the embedded engine really commits when DDVIZ_FAULT names one, to try the checks on.
 
 In:  the name of a fault, one of `ddviz.engines.base.FAULTS`.
-Out: a TorchEngine whose one method does the wrong thing. The trace then holds what it did, not what was meant.
+Out: a TorchEngine whose one method does the wrong thing. The trace then holds what it did, not what was
+meant.
 Not here: finding them (check/).
 """
 
@@ -18,7 +19,9 @@ from ddviz.tree import AcceptedPath, DraftTree, TreeAcceptance, accepted_paths
 
 
 class ChainMask(TorchEngine):
-    """Every node sees all nodes before it, as if the tree were a chain: what a CUDA graph captured without mask does."""
+    """Every node sees all nodes before it, as if the tree were a chain: what a CUDA graph captured
+    without mask does.
+    """
 
     fault = "chain_mask"
 
@@ -104,10 +107,15 @@ assert set(ENGINES) == set(FAULTS), f"{set(ENGINES) ^ set(FAULTS) = }"
 
 
 def engine_class() -> type[TorchEngine]:
-    """The engine to use: the sound one, unless DDVIZ_FAULT names a fault. Raises EngineError for an unknown name."""
+    """The engine to use: the sound one, unless DDVIZ_FAULT names a fault.
+
+    Raises EngineError for an unknown name.
+    """
     name = os.environ.get("DDVIZ_FAULT", "")
     if not name:
         return TorchEngine
     if name not in ENGINES:
-        raise EngineError(f"DDVIZ_FAULT is {name!r}, must be one of: {', '.join(FAULTS)}; unset it to run sound")
+        raise EngineError(
+            f"DDVIZ_FAULT is {name!r}, must be one of: {', '.join(FAULTS)}; unset it to run sound"
+        )
     return ENGINES[name]

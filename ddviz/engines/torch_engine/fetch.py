@@ -95,9 +95,14 @@ def demo_drafter() -> Path:
     return folder
 
 
-def _target_folder() -> Path:
+def cache_root() -> Path:
+    """ddviz's folder in the user's cache, or DDVIZ_CACHE."""
     root = os.environ.get("DDVIZ_CACHE")
-    return (Path(root).expanduser() if root else user_cache_path("ddviz")) / TARGET_NAME
+    return Path(root).expanduser() if root else user_cache_path("ddviz")
+
+
+def _target_folder() -> Path:
+    return cache_root() / TARGET_NAME
 
 
 @contextmanager

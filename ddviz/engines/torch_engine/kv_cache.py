@@ -1,4 +1,5 @@
-"""KV rows that never move by themselves: slot s of every layer is row s, until a commit packs the accepted ones.
+"""KV rows that never move by themselves: slot s of every layer is row s, until a commit packs the accepted
+ones.
 
 In:  keys and values, layer by layer, from a forward.
 Out: views over the committed rows and the rows of the running step.
@@ -6,7 +7,8 @@ Not here: which rows are accepted (tree/accept.py).
 
     slots   [0, length)            committed, never touched
             [length, length + n)   this step: tree node i at length + i
-            after commit(path)     the path's rows at length .. length + len(path) - 1, length grows by len(path)
+            after commit(path)     the path's rows at length .. length + len(path) - 1, length grows by
+            len(path)
 """
 
 import torch
@@ -40,7 +42,13 @@ class SlotCache(Cache):
     """
 
     def __init__(
-        self, layers: int, kv_heads: int, head_dim: int, capacity: int, dtype: torch.dtype, device: torch.device
+        self,
+        layers: int,
+        kv_heads: int,
+        head_dim: int,
+        capacity: int,
+        dtype: torch.dtype,
+        device: torch.device,
     ) -> None:
         self.length = 0  # committed rows
         self.capacity = capacity
@@ -59,11 +67,14 @@ class SlotCache(Cache):
     def commit(self, slots: torch.Tensor, path: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Pack the rows of the accepted path to the front of the step's slots and commit them.
 
-        slots [n] the step's slots, path [k] node indices, rising, path[0] = 0. Returns (source, destination) slots [k].
+        slots [n] the step's slots, path [k] node indices, rising, path[0] = 0. Returns (source, destination)
+        slots [k].
         """
         source, destination = slots[path], slots[: len(path)]
         if not torch.equal(source, destination):
-            moved = self.rows.index_select(-2, source.to(self.rows.device))  # a copy: sources and targets overlap
+            moved = self.rows.index_select(
+                -2, source.to(self.rows.device)
+            )  # a copy: sources and targets overlap
             self.rows[..., self.length : self.length + len(path), :] = moved
         self.advance(len(path))
         return source, destination

@@ -6,11 +6,14 @@ Out: TorchEngine.
 
 from collections.abc import Callable
 
+import torch
+
 from ddviz.engines.base import EngineOptions, ModelInfo, State
 from ddviz.engines.torch_engine.engine import TorchEngine
 from ddviz.engines.torch_engine.faults import engine_class
 from ddviz.engines.torch_engine.fetch import demo_drafter, demo_target
 from ddviz.engines.torch_engine.models import load_pair
+from ddviz.engines.torch_engine.tuning import choose
 
 Report = Callable[[State, str, float | None], None]  # state, sentence, fraction done or None
 
@@ -22,8 +25,25 @@ def load_engine(options: EngineOptions, report: Report = lambda *_: None) -> Tor
     if target is None:
         target = str(demo_target(lambda sentence, fraction: report("fetching", sentence, fraction)))
         draft = draft or str(demo_drafter())
+    dtype, note = options.dtype, ""
+    if dtype == "auto":
+        dtype, note = _choose_dtype(options, target, draft, report)
     report("loading", "loading the model", None)
-    return kind(load_pair(target, draft, options.dtype, options.device, options.draft_dtype))
+    engine = kind(load_pair(target, draft, dtype, options.device, options.draft_dtype))
+    engine.note = note
+    return engine
+
+
+def _choose_dtype(options: EngineOptions, target: str, draft: str | None, report: Report) -> tuple[str, str]:
+    """dtype, and a sentence on why.
+
+    float32 where there is nothing to measure: on CUDA, or without a drafter.
+    """
+    on_cpu = options.device == "cpu" or (options.device == "auto" and not torch.cuda.is_available())
+    if draft is None or not on_cpu:
+        return "float32", ""
+    choice = choose(target, draft, lambda sentence: report("loading", sentence, None))
+    return choice.dtype, choice.sentence
 
 
 def model_info(engine: TorchEngine) -> ModelInfo:
@@ -36,4 +56,5 @@ def model_info(engine: TorchEngine) -> ModelInfo:
         vocab_size=target.vocab_size,
         device=engine.device,
         dtype=str(target.dtype).removeprefix("torch."),
+        note=engine.note,
     )

@@ -64,14 +64,21 @@ class Target:
     def new_cache(self, capacity: int) -> SlotCache:
         config = self.model.config
         head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        return SlotCache(self.num_layers, config.num_key_value_heads, head_dim, capacity, self.dtype, self.device)
+        return SlotCache(
+            self.num_layers, config.num_key_value_heads, head_dim, capacity, self.dtype, self.device
+        )
 
     def forward(
-        self, token_ids: torch.Tensor, positions: torch.Tensor, cache: SlotCache, mask: torch.Tensor | None = None
+        self,
+        token_ids: torch.Tensor,
+        positions: torch.Tensor,
+        cache: SlotCache,
+        mask: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Run n tokens behind the committed rows; their KV lies in the cache, uncommitted.
 
-        token_ids, positions [n]; mask [n, committed + n] bool, None = causal. Returns hidden states [n, hidden].
+        token_ids, positions [n]; mask [n, committed + n] bool, None = causal. Returns hidden states [n,
+        hidden].
         """
         output = self.model.model(
             input_ids=token_ids[None],
@@ -94,7 +101,10 @@ class Target:
         return self.model.model.embed_tokens(token_ids)
 
     def encode(self, prompt: str, chat: bool) -> tuple[list[int], str]:
-        """Token ids and the text they came from. Raises EngineError where a chat template is asked for and absent."""
+        """Token ids and the text they came from.
+
+        Raises EngineError where a chat template is asked for and absent.
+        """
         if not chat:
             return self.tokenizer(prompt)["input_ids"], prompt
         if not self.tokenizer.chat_template:
@@ -105,7 +115,9 @@ class Target:
 
     def _additive(self, mask: torch.Tensor) -> torch.Tensor:
         lowest = torch.finfo(self.dtype).min
-        return torch.zeros(mask.shape, dtype=self.dtype, device=self.device).masked_fill_(~mask, lowest)[None, None]
+        return torch.zeros(mask.shape, dtype=self.dtype, device=self.device).masked_fill_(~mask, lowest)[
+            None, None
+        ]
 
     def _keeper(self, layer: int) -> Callable[..., None]:
         def keep(module: nn.Module, args: object, output: torch.Tensor | tuple[torch.Tensor, ...]) -> None:
@@ -121,7 +133,11 @@ class Pair:
 
 
 def load_pair(
-    target: str, draft: str | None, dtype: str = "float32", device: str = "auto", draft_dtype: str | None = None
+    target: str,
+    draft: str | None,
+    dtype: str = "float32",
+    device: str = "auto",
+    draft_dtype: str | None = None,
 ) -> Pair:
     """Load a target and, unless `draft` is None, a drafter that fits it.
 
@@ -187,7 +203,11 @@ def _load_target(name: str, dtype: torch.dtype, device: torch.device) -> Target:
     except (OSError, ValueError) as error:
         first_line = str(error).strip().splitlines()[0]
         raise EngineError(f"the target {name} could not be loaded: {first_line:.300}") from None
-    return Target(model.to(device).eval().requires_grad_(False), tokenizer, Path(name).name if Path(name).exists() else name)
+    return Target(
+        model.to(device).eval().requires_grad_(False),
+        tokenizer,
+        Path(name).name if Path(name).exists() else name,
+    )
 
 
 def _folder_of(name: str) -> Path:
@@ -201,7 +221,9 @@ def _folder_of(name: str) -> Path:
         return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors"]))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         first_line = str(error).strip().splitlines()[0]
-        raise EngineError(f"the drafter {name} is no folder, and no hub model that can be fetched: {first_line:.300}") from None
+        raise EngineError(
+            f"the drafter {name} is no folder, and no hub model that can be fetched: {first_line:.300}"
+        ) from None
 
 
 def _device(name: str) -> torch.device:
@@ -212,7 +234,9 @@ def _device(name: str) -> torch.device:
     except RuntimeError:
         raise EngineError(f"no such device: {name}; use cpu, cuda or cuda:N") from None
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise EngineError(f"device {name} was asked for, but this torch ({torch.__version__}) sees no CUDA GPU")
+        raise EngineError(
+            f"device {name} was asked for, but this torch ({torch.__version__}) sees no CUDA GPU"
+        )
     return device
 
 
@@ -234,7 +258,11 @@ def _is_byte_level(tokenizer: PreTrainedTokenizerBase) -> bool:
 
 def _byte_level_alphabet() -> dict[str, int]:
     """The printable character that stands for each byte in a byte-level vocabulary (GPT-2's table)."""
-    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    printable = [
+        *range(ord("!"), ord("~") + 1),
+        *range(ord("¡"), ord("¬") + 1),
+        *range(ord("®"), ord("ÿ") + 1),
+    ]
     alphabet = {chr(byte): byte for byte in printable}
     others = [byte for byte in range(256) if byte not in printable]
     return alphabet | {chr(256 + offset): byte for offset, byte in enumerate(others)}

@@ -4,9 +4,9 @@ In:  a model, and how many rows its forwards usually have.
 Out: the same model, each nn.Linear replaced where that helps.
 Not here: CUDA, which has no use for it.
 
-A verify has 2 to 65 rows: few enough that repacking a weight matrix costs as much as multiplying by it. The packed
-product differs from the plain one in the last bits only, and every mode of the engine uses the same one.
-Measured figures: docs/benchmarks.md.
+A verify has 2 to 65 rows: few enough that repacking a weight matrix costs as much as multiplying by it. The
+packed product differs from the plain one in the last bits only, and every mode of the engine uses the same
+one. Measured figures: docs/benchmarks.md.
 """
 
 import torch

@@ -1,7 +1,8 @@
 """Rows of the vocabulary in torch, where the logits are: target_probs, and the largest of a row.
 
 In:  logits [n, V] float32.
-Out: probabilities as ddviz/tree/target_probs.py defines them (a test holds the two equal); top values and ids.
+Out: probabilities as ddviz/tree/target_probs.py defines them (a test holds the two equal); top values and
+ids.
 """
 
 import torch
@@ -12,8 +13,8 @@ BLOCK = 64  # of the vocabulary
 def top_k(rows: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Values and indices [n, k] of the k largest in each row [n, V], falling; which of equal values is open.
 
-    The k largest lie in the k blocks with the largest maxima, so only those are searched: on a CPU four times faster
-    than torch.topk over V = 49,152.
+    The k largest lie in the k blocks with the largest maxima, so only those are searched: on a CPU four times
+    faster than torch.topk over V = 49,152.
     """
     n, width = rows.shape
     if width % BLOCK or k * BLOCK >= width:
@@ -25,7 +26,9 @@ def top_k(rows: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
     return values, best.gather(1, at // BLOCK) * BLOCK + at % BLOCK
 
 
-def target_probs(logits: torch.Tensor, temperature: float, top_k: int = 0, top_p: float = 1.0) -> torch.Tensor:
+def target_probs(
+    logits: torch.Tensor, temperature: float, top_k: int = 0, top_p: float = 1.0
+) -> torch.Tensor:
     """Probabilities [n, V] float32 of logits [n, V] float32; arguments as in `ddviz.tree.target_probs`."""
     probs = torch.softmax(logits / temperature, dim=-1)
     if 0 < top_k < probs.shape[-1]:

@@ -2,8 +2,8 @@
 
 In:  Draft, DraftTree, VerifyInput, Verdict, Committed of a step.
 Out: schema.Step, through a Recorder.
-Not here: any second computation of what a stage decided. Statistics that the rule itself does not need (entropy,
-logsumexp, top lists) are computed from the same logits the rule used.
+Not here: any second computation of what a stage decided. Statistics that the rule itself does not need
+(entropy, logsumexp, top lists) are computed from the same logits the rule used.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 
 from ddviz import __version__
@@ -108,9 +107,7 @@ class Recording:
             )
         )
 
-    def end(
-        self, run: Run, reason: schema.FinishReason, seconds: float, message: str | None = None
-    ) -> None:
+    def end(self, run: Run, reason: schema.FinishReason, seconds: float, message: str | None = None) -> None:
         self._recorder.end(
             schema.End(
                 finish_reason=reason,
@@ -140,7 +137,9 @@ class Recording:
 def header_of(engine: TorchEngine, run: Run, request_id: str) -> schema.Header:
     params, drafter = run.params, engine.drafter
     drafts = params.mode != "ar"
-    budget = {"ar": None, "dflash": drafter.block_size - 1 if drafts else None, "ddtree": params.budget}[params.mode]
+    budget = {"ar": None, "dflash": drafter.block_size - 1 if drafts else None, "ddtree": params.budget}[
+        params.mode
+    ]
     return schema.Header(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         engine=schema.EngineInfo(
@@ -151,7 +150,9 @@ def header_of(engine: TorchEngine, run: Run, request_id: str) -> schema.Header:
         draft=drafter.name if drafts else None,
         block_size=drafter.block_size if drafts else None,
         budget=budget,
-        topk_cap={"ar": None, "dflash": 1, "ddtree": min(params.topk_cap, engine.target.vocab_size)}[params.mode],
+        topk_cap={"ar": None, "dflash": 1, "ddtree": min(params.topk_cap, engine.target.vocab_size)}[
+            params.mode
+        ],
         sampling=schema.SamplingParams(
             temperature=params.temperature,
             top_k=params.top_k,
@@ -175,7 +176,9 @@ def notes_of(params: GenerateParams, max_new_tokens: int, vocab_size: int) -> li
     if params.mode == "ddtree" and params.topk_cap > vocab_size:
         notes.append(f"topk_cap {params.topk_cap} is above the vocabulary and was taken as {vocab_size}")
     if max_new_tokens < params.max_new_tokens:
-        notes.append(f"max tokens {params.max_new_tokens} was cut to {max_new_tokens}, where the context ends")
+        notes.append(
+            f"max tokens {params.max_new_tokens} was cut to {max_new_tokens}, where the context ends"
+        )
     return notes
 
 

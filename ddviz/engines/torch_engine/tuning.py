@@ -1,0 +1,106 @@
+"""Which dtype and tree decode fastest on this CPU: measured once, kept in the user's cache.
+
+In:  names of target and drafter.
+Out: Choice, shown by Live. `ddviz record` and `ddviz bench` don't use it: they default to float32, 16-4,
+reproducible.
+Not here: whether a dtype is right; bfloat16 may part from autoregressive output at near-ties.
+
+A CPU with bf16 matrix units verifies a tree in bfloat16 for little more than one token; one without them is
+several times faster in float32. The rate of a setting is its accept length on the demo pair's greedy table
+over the measured time of a draft and a verify.
+"""
+
+import json
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import torch
+
+from ddviz.engines.torch_engine.fetch import cache_root
+from ddviz.engines.torch_engine.models import Pair, device_name, load_pair
+
+ACCEPT_LENGTH = {
+    (16, 4): 3.35,
+    (32, 8): 3.65,
+    (64, 0): 3.93,
+}  # (budget, topk_cap): mean of the 60 prompts at T = 0
+CONTEXT = 200  # committed tokens while measuring
+REPEATS = 5
+
+
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
+    dtype: str
+    budget: int
+    topk_cap: int
+    tokens_per_s: float  # estimated for the choice
+    ar_tokens_per_s: float  # estimated for autoregression in its faster dtype
+
+    @property
+    def sentence(self) -> str:
+        return (
+            f"fastest as measured on this machine: {self.dtype}, budget {self.budget}, cap {self.topk_cap} "
+            f"(about {self.tokens_per_s:.0f} tokens/s, autoregressive {self.ar_tokens_per_s:.0f})"
+        )
+
+
+def choose(target: str, draft: str, on_measure: Callable[[str], None] = lambda sentence: None) -> Choice:
+    """The cached choice for this machine, torch and pair, measured first where there is none (about 15 s)."""
+    cache = cache_root() / "tuning.json"
+    key = "|".join([device_name(torch.device("cpu")), torch.__version__, target, draft])
+    known = _read(cache)
+    if key not in known:
+        on_measure("measuring this machine once, to choose between float32 and bfloat16")
+        known[key] = measure(target, draft)
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        cache.write_bytes(msgspec.json.encode(known))
+    return known[key]
+
+
+def measure(target: str, draft: str) -> Choice:
+    rates, plain = {}, []
+    for dtype in ("float32", "bfloat16"):
+        pair = load_pair(target, draft, dtype, "cpu")
+        plain.append(1 / step_seconds(pair, nodes=1, drafted=False))
+        for setting, accept_length in ACCEPT_LENGTH.items():
+            rates[dtype, *setting] = accept_length / step_seconds(pair, nodes=setting[0] + 1, drafted=True)
+    (dtype, budget, cap), rate = max(rates.items(), key=lambda item: item[1])
+    return Choice(
+        dtype=dtype,
+        budget=budget,
+        topk_cap=cap,
+        tokens_per_s=round(rate, 1),
+        ar_tokens_per_s=round(max(plain), 1),
+    )
+
+
+@torch.inference_mode()
+def step_seconds(pair: Pair, nodes: int, drafted: bool) -> float:
+    """Median seconds of a target forward over `nodes` nodes, and of a draft before it."""
+    target, drafter = pair.target, pair.drafter
+    cache = target.new_cache(CONTEXT + nodes)
+    cache.advance(CONTEXT)
+    tokens = torch.zeros(nodes, dtype=torch.long)
+    positions = torch.arange(CONTEXT, CONTEXT + nodes)
+    mask = None if nodes == 1 else torch.ones(nodes, CONTEXT + nodes, dtype=torch.bool)
+    draft_cache = drafter.new_cache(CONTEXT + drafter.block_size)
+    draft_cache.advance(CONTEXT)
+    block = target.embed(torch.zeros(drafter.block_size, dtype=torch.long))
+    times = []
+    for _ in range(REPEATS):
+        start = time.perf_counter()
+        if drafted:
+            target.logits(drafter(block, draft_cache).to(target.dtype))
+        target.logits(target.forward(tokens, positions, cache, mask))
+        times.append(time.perf_counter() - start)
+    return statistics.median(times[1:])
+
+
+def _read(cache: Path) -> dict[str, Choice]:
+    """What is known; a file that is missing or damaged counts as empty."""
+    try:
+        return msgspec.json.decode(cache.read_bytes(), type=dict[str, Choice])
+    except (OSError, json.JSONDecodeError, msgspec.MsgspecError):
+        return {}
