@@ -1,9 +1,9 @@
 """What recording costs: tokens/s with and without, interleaved pairs, median of the ratios.
 
-    python scripts/bench_recorder.py [--pairs 9] [--budget 16] [--topk-cap 4] [--dtype float32] [--target
-    FOLDER]
+    python scripts/bench_recorder.py [--pairs 9] [--settings 16-4,64-0] [--dtype float32] [--target FOLDER]
 
-Prints one line per budget; a goal is under 3 % at budget 16 and under 8 % at 64 (docs/benchmarks.md).
+Prints one line per setting (budget-cap). The goal: under 3 % at budget 16, under 8 % at 64
+(docs/benchmarks.md).
 """
 
 import argparse

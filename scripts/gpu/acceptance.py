@@ -6,7 +6,7 @@ or FAIL.
 Runs linear DFlash, DDTree 16-4 and 64-0 at T = 0, 0.6 and 1.0, 192 tokens, float32, a different seed a
 prompt, several processes on one GPU; and autoregression at T = 0, with which the other three must agree token
 for token. A setting passes within 3 % (greedy) or 8 % (sampled) of the table. Figures are tokens over steps,
-cut at the end of the text as the table's are; the accept length as DESIGN defines it, uncut, stands beside.
+cut at the end of the text as the table's are; the accept length, uncut, stands beside.
 """
 
 import argparse

@@ -64,6 +64,12 @@ class AppPage:
         self.page.wait_for_function(f"() => {_find_button(name)}?.disabled === false")
         self.button(name).click()
 
+    def generate(self) -> None:
+        """Start a run and wait until it, not the one before, is on screen."""
+        self._mark_view_as_old()
+        self.press("Generate")
+        self.wait_for_new_view()
+
     def fill(self, label: str, text: str) -> None:
         field = self.page.get_by_label(label, exact=True)
         field.fill(text)

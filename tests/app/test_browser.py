@@ -68,7 +68,7 @@ def test_a_sample_is_replayed_by_keyboard(app):
     app.pick("Sample", "plain story")
     assert app.badge() == "RECORDED"
     assert app.page.locator(".ddviz-notice:visible").inner_text() == "what a <b>sample</b> {{teaches}}"
-    assert "step 0" in app.step_shown()
+    app.viewer().get_by_text("step 0 ·").wait_for()
     for key, step in [("ArrowRight", 1), ("ArrowRight", 2), ("ArrowLeft", 1), ("End", 11), ("Home", 0)]:
         app.page.keyboard.press(key)
         app.viewer().get_by_text(f"step {step} ·").wait_for()
@@ -86,7 +86,7 @@ def test_every_node_shows_its_status(app):
 
 
 def test_text_and_tree_grow_live_and_pause_step_resume_stop_obey(app):
-    app.press("Generate")
+    app.generate()
     app.wait_for_steps(2)
     assert app.badge() == "LIVE"
     app.wait_for_tree()
@@ -137,7 +137,7 @@ def test_step_begins_a_run_that_waits_after_its_first_step(app):
 def test_a_page_that_is_reloaded_finds_the_run_and_what_was_typed(app):
     app.fill("Prompt", "Tell me about <b>trees</b> & ${hashes}")
     app.fill("Budget", "7")
-    app.press("Generate")
+    app.generate()
     app.wait_for_steps(2)
     app.reload()
     app.wait_for_steps(3)
@@ -188,7 +188,7 @@ def test_an_engine_that_refuses_says_why(app, engine):
 
 
 def test_an_engine_that_dies_keeps_what_it_wrote_and_can_be_restarted(app, engine):
-    app.press("Generate")
+    app.generate()
     app.wait_for_steps(3)
     engine.be(
         "off",
@@ -237,7 +237,7 @@ def test_hostile_tokens_are_shown_as_text_in_replay(app):
 def test_hostile_tokens_are_shown_as_text_live(app, engine):
     engine.hostile = True
     app.fill("Prompt", "<img src=x onerror=alert(4)> ${alert(5)} {{x}} `")
-    app.press("Generate")
+    app.generate()
     app.wait_for_steps(8)
     app.press("Stop")
     app.wait_for_state("ready")

@@ -165,7 +165,7 @@ def test_a_run_that_the_engine_refuses_leaves_the_one_before_on_screen(session, 
 
 def test_an_engine_that_dies_keeps_the_trace_and_says_so(session, engine):
     run = session.generate(LONG)
-    wait_until(lambda: run.path.exists() and len(load(run.path).steps) > 2)
+    wait_until(lambda: run.path.exists() and run.path.stat().st_size and len(load(run.path).steps) > 2)
     engine.be("off", "the engine was killed by SIGKILL\nlast line of its log")
     status = status_function(session)({})
     assert (status["state"], status["run"]["live"]) == ("off", False)

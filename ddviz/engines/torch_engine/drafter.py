@@ -5,9 +5,8 @@ Out: logits for the B-1 positions after the root, all from one forward.
 Not here: the tree (tree/build.py).
 
 The drafter has no embeddings and no head of its own: it borrows the target's. Every layer attends from the
-block
-[root, mask x (B-1)] to two kinds of keys: those made of the target's features (the context, committed once,
-kept in a SlotCache) and those of the block itself, in both directions.
+block [root, mask x (B-1)] to two kinds of keys: those made of the target's features (the context, committed
+once, kept in a SlotCache) and those of the block itself, in both directions.
 Source: DFlash, arXiv 2602.06036. Layout of the checkpoint: z-lab's DFlashDraftModel (model_type "qwen3").
 """
 

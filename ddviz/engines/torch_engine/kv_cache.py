@@ -1,5 +1,4 @@
-"""KV rows that never move by themselves: slot s of every layer is row s, until a commit packs the accepted
-ones.
+"""KV rows that never move by themselves: slot s is row s of every layer; a commit packs the accepted ones.
 
 In:  keys and values, layer by layer, from a forward.
 Out: views over the committed rows and the rows of the running step.
@@ -7,8 +6,8 @@ Not here: which rows are accepted (tree/accept.py).
 
     slots   [0, length)            committed, never touched
             [length, length + n)   this step: tree node i at length + i
-            after commit(path)     the path's rows at length .. length + len(path) - 1, length grows by
-            len(path)
+            after commit(path)     the path's rows packed at [length, length + len(path)); then
+                                   length += len(path), and the rest is free
 """
 
 import torch
