@@ -10,6 +10,7 @@ import re
 from typing import Any, NamedTuple
 
 import gradio as gr
+import msgspec
 
 from ddviz.app.panels import QUIET, control_bar, viewer_panel
 from ddviz.app.session import Session
@@ -78,9 +79,17 @@ def params(form: Form) -> GenerateParams:
 
 def values(session: Session) -> Form:
     """What the form should hold: the current run's settings, so that a reload loses nothing."""
-    shown = session.run.params if session.run else DEFAULTS
+    shown = session.run.params if session.run else _defaults(session)
     fields = {name: getattr(shown, name) for name in Form._fields}
     return Form(**fields | {"seed": "" if shown.seed is None else str(shown.seed)})
+
+
+def _defaults(session: Session) -> GenerateParams:
+    """DEFAULTS, with the tree that was measured to be the fastest on this machine, once that is known."""
+    model = session.status().model
+    if model is None or model.budget is None:
+        return DEFAULTS
+    return msgspec.structs.replace(DEFAULTS, budget=model.budget, topk_cap=model.topk_cap)
 
 
 def _side(session: Session) -> tuple[Form, gr.HTML]:

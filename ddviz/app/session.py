@@ -17,6 +17,7 @@ from ddviz.engines.base import Engine, EngineStatus, GenerateParams
 from ddviz.errors import DdvizError, EngineError
 
 BUSY = {"prefill", "running", "paused"}
+DEAD = {"off", "failed"}
 CONTROLS = ("pause", "resume", "step", "stop", "restart")
 NO_ENGINE = EngineStatus(
     state="off", message="No engine was started, so only Replay works; start one with: ddviz"
@@ -69,8 +70,9 @@ class Session:
         getattr(self.engine, action)()
 
     def status(self) -> EngineStatus:
+        run = self.run  # before the status: a run begun since then has its own
         status = NO_ENGINE if self.engine is None else self.engine.status()
-        if status.error and self.run is not None and not self.run.path.exists():
+        if status.error and run is not None and run is self.run and not run.path.exists():
             self.run = self._before  # refused before it wrote anything
         return status
 
@@ -79,7 +81,8 @@ class Session:
         run = self.run
         if run is None or run.trace != trace_id:
             return False
-        return self.status().state in BUSY or not run.path.exists()
+        state = self.status().state
+        return state in BUSY or (state not in DEAD and not run.path.exists())
 
     def viewer_value(self) -> dict[str, Any] | None:
         """The current run, as the viewer panel takes it."""

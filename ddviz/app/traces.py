@@ -120,15 +120,16 @@ class _OpenTrace:
     def __init__(self, path: Path) -> None:
         self.path, self.lock = path, threading.Lock()
         self._follower = TraceFollower(path)
-        self._whole: tuple[int, Trace] | None = None  # (torn bytes, trace with its damage)
+        self._whole: tuple[int, Trace] | None = None  # (file size, trace with its damage)
 
     def read(self, growing: bool) -> Trace | None:
         self._follower.poll()
-        torn = self._follower.torn_bytes()
-        if growing or (self._follower.trace is not None and not torn):
-            return self._follower.trace
-        if self._whole is None or self._whole[0] != torn:
-            self._whole = torn, load(self.path)
+        trace = self._follower.trace
+        if growing or (trace is not None and not self._follower.torn_bytes()):
+            return trace
+        size = self.path.stat().st_size
+        if self._whole is None or self._whole[0] != size:
+            self._whole = size, load(self.path)
         return self._whole[1]
 
 

@@ -172,7 +172,7 @@ def coins(view: StepView) -> Iterator[Fault]:
         return
     for node, coin in enumerate(sampling.coins):
         if not _is_coin(coin):
-            yield Fault(f"coins[{node}] = {coin}, must be in [0, 1)", node)
+            yield Fault(f"coins[{node}] = {coin}, must be in [0, 1) (None: it was NaN)", node)
     if not _is_coin(sampling.final_coin):
         yield Fault(f"final_coin is {sampling.final_coin}, must be in [0, 1)")
 
@@ -273,8 +273,11 @@ def zero_probability(view: StepView) -> Iterator[Fault]:
 
 
 def _replayable(view: StepView) -> Sampling | None:
-    """The coins of a sampled step."""
-    return view.step.sampling if view.step.accept.kernel == "sampled" else None
+    """The coins of a sampled step. None where one of them is null, so was NaN: rule coins says so."""
+    sampling = view.step.sampling if view.step.accept.kernel == "sampled" else None
+    if sampling is None or None in (*sampling.coins, sampling.final_coin):
+        return None
+    return sampling
 
 
 def _examine(

@@ -35,10 +35,6 @@ def shapes(view: StepView) -> Iterator[Fault]:
             yield from _wrong_lengths(target_lengths(step.target.filtered, "target.filtered"), n, "n")
     if step.sampling is not None:
         yield from _wrong_lengths({"sampling.coins": step.sampling.coins}, n, "n")
-        if not all(
-            isinstance(coin, float | int) for coin in (*step.sampling.coins, step.sampling.final_coin)
-        ):
-            yield Fault("a coin is no number")
     if step.draft is not None:
         yield from _ragged_draft(step.draft, view.header.block_size)
     yield from _wrong_counts(view)

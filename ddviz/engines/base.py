@@ -7,6 +7,7 @@ Not here: how an engine computes. Results travel through the trace file alone.
 
 import math
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -98,6 +99,8 @@ class ModelInfo(Struct, frozen=True, kw_only=True):
     device: str
     dtype: str
     note: str = ""  # a sentence on why this dtype
+    budget: int | None = None  # what was measured to be fastest with it, where that was measured
+    topk_cap: int | None = None
 
 
 class EngineStatus(Struct, frozen=True, kw_only=True):
@@ -164,9 +167,17 @@ class Control:
         """Whether the next `before_step` would block."""
         return self._paused and not self._allowed and not self._stopped
 
-    def before_step(self) -> bool:
-        """Block while paused. False = stop instead of stepping."""
+    def abandon(self) -> None:
+        """Nobody will say another word: a run that is paused, or will pause after its step, ends."""
         with self._changed:
+            self._stopped |= self._paused
+            self._changed.notify_all()
+
+    def before_step(self, on_wait: Callable[[], None] = lambda: None) -> bool:
+        """Block while paused, after `on_wait()`. False = stop instead of stepping."""
+        with self._changed:
+            if self.waiting:
+                on_wait()
             self._changed.wait_for(lambda: not self.waiting)
             if self._paused and self._allowed:
                 self._allowed -= 1

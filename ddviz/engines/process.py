@@ -30,6 +30,7 @@ class EngineProcess:
     def __init__(self, options: EngineOptions | None = None) -> None:
         self.options = options or EngineOptions()
         self._lock = threading.Lock()
+        self._restarting = threading.Lock()
         self._start()
 
     def status(self) -> EngineStatus:
@@ -66,8 +67,13 @@ class EngineProcess:
         self._send({"do": "stop"})
 
     def restart(self) -> None:
-        self.close(kill=True)
-        self._start()
+        """Kill the child and start another. A second call while one is under way does nothing."""
+        if self._restarting.acquire(blocking=False):
+            try:
+                self.close(kill=True)
+                self._start()
+            finally:
+                self._restarting.release()
 
     def close(self, kill: bool = False) -> None:
         """End the child: a running request is finished by itself, unless `kill`."""
@@ -87,18 +93,22 @@ class EngineProcess:
         return list(self._log)
 
     def _start(self) -> None:
-        self._log: deque[str] = deque(maxlen=LOG_LINES)
-        self._status = EngineStatus(state="starting", message="starting the engine")
-        self._child = subprocess.Popen(
+        child = subprocess.Popen(
             [sys.executable, "-m", "ddviz.engines.torch_engine", msgspec.json.encode(self.options).decode()],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,  # a Ctrl-C in the terminal is for the app, which then closes stdin
         )
-        log = threading.Thread(target=self._read_log, args=(self._child, self._log), daemon=True)
+        lines: deque[str] = deque(maxlen=LOG_LINES)
+        with (
+            self._lock
+        ):  # together: a reader of the child before must not mistake this one's status for its own
+            self._child, self._log = child, lines
+            self._status = EngineStatus(state="starting", message="starting the engine")
+        log = threading.Thread(target=self._read_log, args=(child, lines), daemon=True)
         log.start()
-        threading.Thread(target=self._read_status, args=(self._child, log), daemon=True).start()
+        threading.Thread(target=self._read_status, args=(child, log), daemon=True).start()
 
     def _send(self, command: dict[str, object]) -> None:
         try:

@@ -149,8 +149,8 @@ class Target(Part, kw_only=True):
 class Sampling(Part, kw_only=True):
     """What the sampled decision used; null for a greedy step. All float32."""
 
-    coins: list[float]  # [n] coin i decides among the children of node i
-    final_coin: float
+    coins: list[float | None]  # [n] coin i decides among the children of node i; null = NaN
+    final_coin: float | None
     residual_sum: float | None  # mass the bonus was drawn from
     bonus_cdf: float | None  # residual mass of the tokens before the bonus
     bonus_prob: float | None  # residual mass of the bonus

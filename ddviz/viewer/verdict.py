@@ -40,7 +40,7 @@ def running_sums(step: Step, children: list[list[int]], threshold_acc: float) ->
         running = np.float32(0)
         for node in siblings:
             prob = probs[node] if node < len(probs) else None
-            if prob is None or parent >= len(coins):
+            if prob is None or parent >= len(coins) or coins[parent] is None:
                 break
             with np.errstate(over="ignore"):
                 running += np.float32(prob)

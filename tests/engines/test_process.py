@@ -113,6 +113,8 @@ def test_a_killed_engine_is_reported_its_trace_kept_and_another_started(process,
     assert len(trace.steps) >= 3 and trace.end is None
     assert {finding.rule for finding in examine(trace)} <= {"incomplete"}
     process.restart()
+    time.sleep(0.2)  # the reader of the dead child has had its say
+    assert process.status().state in ("starting", "loading", "ready")
     wait_for(process, "ready")
     process.generate(request(), tmp_path / "y.ddviz")
     wait_for(process, "ready")
@@ -129,16 +131,20 @@ engine = EngineProcess(msgspec.json.decode(sys.argv[1], type=EngineOptions))
 while engine.status().state != "ready":
     time.sleep(0.01)
 engine.generate(GenerateParams(prompt="hello", mode="ar", max_new_tokens=200), Path(sys.argv[2]))
-if sys.argv[3] == "paused":
+if sys.argv[3] != "running":
     engine.pause()
     while engine.status().state != "paused":
         time.sleep(0.01)
+if sys.argv[3] == "stepping":
+    engine.step()
 print(engine._child.pid, flush=True)
 time.sleep(600)
 """
 
 
-@pytest.mark.parametrize(("state", "reason"), [("running", "length"), ("paused", "stopped")])
+@pytest.mark.parametrize(
+    ("state", "reason"), [("running", "length"), ("paused", "stopped"), ("stepping", "stopped")]
+)
 def test_the_engine_finishes_its_trace_when_the_app_is_killed(options, tmp_path, state, reason):
     import msgspec
 

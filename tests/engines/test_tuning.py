@@ -48,4 +48,4 @@ def test_auto_loads_the_choice_and_says_why(pair):
 
 def test_auto_without_a_drafter_is_float32(pair):
     engine = load_engine(EngineOptions(target=pair[0], device="cpu", dtype="auto"))
-    assert model_info(engine).dtype == "float32" and engine.note == ""
+    assert model_info(engine).dtype == "float32" and engine.choice is None

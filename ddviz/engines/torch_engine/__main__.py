@@ -13,6 +13,7 @@ import queue
 import sys
 import threading
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
@@ -57,10 +58,8 @@ class ReportedControl(Control):
         super().__init__()
         self._report = report
 
-    def before_step(self) -> bool:
-        if self.waiting:
-            self._report("paused", "paused before the next step")
-        goes_on = super().before_step()
+    def before_step(self, on_wait: Callable[[], None] = lambda: None) -> bool:
+        goes_on = super().before_step(lambda: self._report("paused", "paused before the next step"))
         if self._report.status.state != "running" and goes_on:
             self._report("running", "generating")
         return goes_on
@@ -97,11 +96,10 @@ class Server:
         from ddviz.engines.torch_engine.record import Recording
 
         def on_prefill(done: int, total: int) -> None:
-            self.report(
-                "prefill", f"reading the prompt, {total} tokens", done / total, trace=str(trace), error=None
-            )
+            self.report("prefill", f"reading the prompt, {total} tokens", done / total)
 
         error = None
+        self.report("prefill", "reading the prompt", 0.0, trace=str(trace), error=None)
         try:
             with Recording(trace) as record:
                 engine.generate(params, record, control, on_prefill)
@@ -135,8 +133,7 @@ class Server:
                 self.obey(decoder.decode(line))
             except msgspec.MsgspecError as error:
                 print(f"command not understood: {error}", file=sys.stderr)
-        if self.control.waiting:
-            self.control.stop()
+        self.control.abandon()
         self.requests.put(None)
         worker.join()
         return 1 if self.failed else 0

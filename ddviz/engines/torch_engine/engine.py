@@ -24,8 +24,9 @@ from ddviz.engines.base import Control, GenerateParams
 from ddviz.engines.torch_engine.kv_cache import SlotCache
 from ddviz.engines.torch_engine.models import Pair, device_name
 from ddviz.engines.torch_engine.probs import target_probs, top_k
-from ddviz.engines.torch_engine.record import NoRecording, Recording
-from ddviz.errors import DdvizError, EngineError
+from ddviz.engines.torch_engine.record import RECORDED_CANDIDATES, NoRecording, Recording
+from ddviz.engines.torch_engine.tuning import Choice
+from ddviz.errors import EngineError, TraceError
 from ddviz.trace.schema import FinishReason
 from ddviz.tree import (
     AcceptedPath,
@@ -43,7 +44,6 @@ from ddviz.tree import (
 )
 
 PREFILL_CHUNK = 512  # tokens a prefill forward takes, so that progress shows and a stop is heard
-RECORDED_CANDIDATES = 16  # K kept per position at least, so that what-if can answer other caps
 
 
 class Draft(NamedTuple):
@@ -56,6 +56,7 @@ class Draft(NamedTuple):
 class VerifyInput(NamedTuple):
     """What the target's forward is given, T = n."""
 
+    prefix_len: int  # committed rows before the step
     retrieve: Retrieve
     positions: NDArray[np.int64]  # [n]
     slots: torch.Tensor  # [n]
@@ -65,6 +66,7 @@ class VerifyInput(NamedTuple):
 class Verdict(NamedTuple):
     """What the target said, and what was made of it."""
 
+    forward: int  # the engine's forward counter
     logits: torch.Tensor  # [n, V] float32
     argmax: NDArray[np.int64] | None  # [n] greedy decisions follow it; None = sampled
     probs: torch.Tensor | None  # [n, V] float32 after temperature and filters; None = greedy
@@ -89,7 +91,6 @@ class Run:
     draft_cache: SlotCache | None
     coins: np.random.Generator
     root: int = -1  # last emitted token, its KV not in the cache yet
-    forwards: int = 0
     steps: int = 0
     output: list[int] = field(default_factory=list)
 
@@ -104,7 +105,8 @@ class Result:
 
     @property
     def tokens_per_s(self) -> float:
-        return (len(self.output_ids) - 1) / self.decode_s if self.decode_s else 0.0
+        """Tokens that steps emitted, per second of decoding."""
+        return max(0, len(self.output_ids) - 1) / self.decode_s if self.decode_s else 0.0
 
 
 class TorchEngine:
@@ -112,7 +114,7 @@ class TorchEngine:
 
     name = "torch_engine"
     fault: str | None = None
-    note = ""  # why it was loaded as it is, for the user
+    choice: Choice | None = None  # why it was loaded in its dtype, where that was measured
 
     def __init__(self, pair: Pair) -> None:
         self.pair, self.target, self.drafter = pair, pair.target, pair.drafter
@@ -155,10 +157,13 @@ class TorchEngine:
         try:
             self._prefill(run, prompt_ids, record, on_prefill, control)
             result = self._decode(run, record, control)
-        except DdvizError:
+        except TraceError:
+            raise  # nothing more can be written
+        except KeyboardInterrupt:
+            record.end(run, "stopped")
             raise
         except Exception as error:
-            record.end(run, "error", 0.0, message=f"{type(error).__name__}: {error}")
+            record.end(run, "error", message=f"{type(error).__name__}: {error}")
             raise
         record.end(run, result.finish_reason, result.decode_s)
         return result
@@ -181,7 +186,7 @@ class TorchEngine:
 
     def _decode(self, run: Run, record: Recording | NoRecording, control: Control) -> Result:
         start, accept_lengths = time.perf_counter(), []
-        reason = self._finished(run)
+        reason = self._finished(run) if run.output else "stopped"
         while reason is None:
             if control.before_step():
                 accept_lengths.append(self._step(run, record))
@@ -231,6 +236,7 @@ class TorchEngine:
     def compile(self, run: Run, tree: DraftTree) -> VerifyInput:
         """Links for the acceptance, positions by depth, slots by index, and the ancestor mask."""
         return VerifyInput(
+            run.cache.length,
             compile_ddtree_retrieve(tree.parents),
             self.positions(run, tree),
             run.cache.slots(len(tree)),
@@ -246,7 +252,6 @@ class TorchEngine:
             run.cache,
             self._attention_mask(run, inputs.mask),
         )
-        run.forwards += 1
         return self._accept(run, tree, inputs.retrieve, self.target.logits(hidden))
 
     def commit(self, run: Run, inputs: VerifyInput, verdict: Verdict) -> tuple[Committed, list[int]]:
@@ -317,7 +322,9 @@ class TorchEngine:
         if self.decides_greedily(run):
             argmax = logits.argmax(dim=-1).cpu().numpy()
             acceptance = follow_verified_tree(*links, argmax[None], longest)
-            return Verdict(logits, argmax, None, None, acceptance, self.local_path(acceptance, n))
+            return Verdict(
+                self.target.forwards, logits, argmax, None, None, acceptance, self.local_path(acceptance, n)
+            )
         params = run.params
         probs = target_probs(logits, params.temperature, params.top_k, params.top_p)
         coins = self.draw_coins(run, n)
@@ -330,7 +337,9 @@ class TorchEngine:
             params.threshold_single,
             params.threshold_acc,
         )
-        return Verdict(logits, None, probs, coins, acceptance, self.local_path(acceptance, n))
+        return Verdict(
+            self.target.forwards, logits, None, probs, coins, acceptance, self.local_path(acceptance, n)
+        )
 
     # ---------------------------------------------------------------- begin and end
 
@@ -355,7 +364,10 @@ class TorchEngine:
         on_prefill: Callable[[int, int], None] | None,
         control: Control,
     ) -> None:
-        """Read the prompt in chunks; the first output token is sampled from its last row."""
+        """Read the prompt in chunks; the first output token is sampled from its last row.
+
+        Stopped on the way, it leaves no output.
+        """
         start = time.perf_counter()
         ids = torch.tensor(prompt_ids, device=self.target.device)
         for begin in range(0, len(prompt_ids), PREFILL_CHUNK):
@@ -368,8 +380,7 @@ class TorchEngine:
             if run.draft_cache is not None:
                 self.drafter.append_context(self.features(), run.draft_cache)
             if control.stopped:
-                break
-        run.forwards += 1
+                return
         tree = _root_alone(prompt_ids[-1])
         first = self._accept(
             run, tree, compile_ddtree_retrieve(tree.parents), self.target.logits(hidden[-1:])

@@ -74,6 +74,6 @@ class SlotCache(Cache):
             moved = self.rows.index_select(
                 -2, source.to(self.rows.device)
             )  # a copy: sources and targets overlap
-            self.rows[..., self.length : self.length + len(path), :] = moved
+            self.rows.index_copy_(-2, destination.to(self.rows.device), moved)
         self.advance(len(path))
         return source, destination

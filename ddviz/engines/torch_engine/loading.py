@@ -13,7 +13,7 @@ from ddviz.engines.torch_engine.engine import TorchEngine
 from ddviz.engines.torch_engine.faults import engine_class
 from ddviz.engines.torch_engine.fetch import demo_drafter, demo_target
 from ddviz.engines.torch_engine.models import load_pair
-from ddviz.engines.torch_engine.tuning import choose
+from ddviz.engines.torch_engine.tuning import Choice, choose
 
 Report = Callable[[State, str, float | None], None]  # state, sentence, fraction done or None
 
@@ -25,29 +25,24 @@ def load_engine(options: EngineOptions, report: Report = lambda *_: None) -> Tor
     if target is None:
         target = str(demo_target(lambda sentence, fraction: report("fetching", sentence, fraction)))
         draft = draft or str(demo_drafter())
-    dtype, note = options.dtype, ""
-    if dtype == "auto":
-        dtype, note = _choose_dtype(options, target, draft, report)
+    choice = _choose(options, target, draft, report) if options.dtype == "auto" else None
+    dtype = choice.dtype if choice else options.dtype.replace("auto", "float32")
     report("loading", "loading the model", None)
     engine = kind(load_pair(target, draft, dtype, options.device, options.draft_dtype))
-    engine.note = note
+    engine.choice = choice
     return engine
 
 
-def _choose_dtype(options: EngineOptions, target: str, draft: str | None, report: Report) -> tuple[str, str]:
-    """dtype, and a sentence on why.
-
-    float32 where there is nothing to measure: on CUDA, or without a drafter.
-    """
+def _choose(options: EngineOptions, target: str, draft: str | None, report: Report) -> Choice | None:
+    """The faster dtype, by measuring. None where there is nothing to measure: on CUDA, or without drafter."""
     on_cpu = options.device == "cpu" or (options.device == "auto" and not torch.cuda.is_available())
     if draft is None or not on_cpu:
-        return "float32", ""
-    choice = choose(target, draft, lambda sentence: report("loading", sentence, None))
-    return choice.dtype, choice.sentence
+        return None
+    return choose(target, draft, lambda sentence: report("loading", sentence, None))
 
 
 def model_info(engine: TorchEngine) -> ModelInfo:
-    target, drafter = engine.target, engine.drafter
+    target, drafter, choice = engine.target, engine.drafter, engine.choice
     return ModelInfo(
         target=target.name,
         draft=None if drafter is None else drafter.name,
@@ -56,5 +51,7 @@ def model_info(engine: TorchEngine) -> ModelInfo:
         vocab_size=target.vocab_size,
         device=engine.device,
         dtype=str(target.dtype).removeprefix("torch."),
-        note=engine.note,
+        note=choice.sentence if choice else "",
+        budget=choice.budget if choice else None,
+        topk_cap=choice.topk_cap if choice else None,
     )

@@ -46,6 +46,7 @@ class Target:
         self.stop_ids = _stop_ids(model, tokenizer)
         self.token_bytes = token_bytes_function(tokenizer)
         self._cache_argument = _cache_argument(model.model)
+        self.forwards = 0  # so far, prefill chunks counted
         self._features: dict[int, torch.Tensor] = {}
 
     @property
@@ -80,6 +81,7 @@ class Target:
         token_ids, positions [n]; mask [n, committed + n] bool, None = causal. Returns hidden states [n,
         hidden].
         """
+        self.forwards += 1
         output = self.model.model(
             input_ids=token_ids[None],
             position_ids=positions[None],

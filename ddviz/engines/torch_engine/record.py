@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ddviz.engines.torch_engine.engine import Committed, Draft, Run, TorchEngine, Verdict, VerifyInput
 
 TARGET_TOP = 8  # m, target tokens kept per node
+RECORDED_CANDIDATES = 16  # K kept per position at least, so that what-if can answer other caps
 ALGORITHMS: dict[str, schema.Algorithm] = {"ar": "AR", "dflash": "DFLASH", "ddtree": "DDTREE"}
 
 
@@ -39,7 +40,7 @@ class NoRecording:
     def prefill(self, run: Run, verdict: Verdict, seconds: float) -> None: ...
     def step(self, *stages: object) -> None: ...
     def end(
-        self, run: Run, reason: schema.FinishReason, seconds: float, message: str | None = None
+        self, run: Run, reason: schema.FinishReason, seconds: float | None = None, message: str | None = None
     ) -> None: ...
 
     @contextmanager
@@ -82,14 +83,12 @@ class Recording:
         committed: Committed,
         emitted: list[int],
     ) -> None:
-        row, width = 0, len(inputs.retrieve.index)
-        source = committed.source.tolist()
         self._recorder.step(
             schema.Step(
                 index=run.steps,
-                prefix_len=run.cache.length - len(source),
-                batch=schema.Batch(id=run.forwards, size=1, row=row, q_len=width),
-                draft=None if draft is None else _draft(draft, tree),
+                prefix_len=inputs.prefix_len,
+                batch=schema.Batch(id=verdict.forward, size=1, row=0, q_len=len(inputs.retrieve.index)),
+                draft=None if draft is None else _draft(draft, tree, run.params.topk_cap),
                 tree=_tree(tree, draft),
                 retrieve=schema.Retrieve(
                     index=inputs.retrieve.index.tolist(),
@@ -101,19 +100,21 @@ class Recording:
                 mask=pack_mask(inputs.mask),
                 target=_target(tree, verdict),
                 sampling=_sampling(verdict),
-                accept=_accept(verdict),
-                commit=_commit(run, committed, source, width),
+                accept=_accept(run, verdict),
+                commit=_commit(run, inputs, committed),
                 emitted=emitted,
             )
         )
 
-    def end(self, run: Run, reason: schema.FinishReason, seconds: float, message: str | None = None) -> None:
+    def end(
+        self, run: Run, reason: schema.FinishReason, seconds: float | None = None, message: str | None = None
+    ) -> None:
         self._recorder.end(
             schema.End(
                 finish_reason=reason,
                 output_ids=run.output,
                 steps=run.steps,
-                time_us=round(seconds * 1e6, 1),
+                time_us=None if seconds is None else round(seconds * 1e6, 1),
                 message=message,
             )
         )
@@ -182,8 +183,8 @@ def notes_of(params: GenerateParams, max_new_tokens: int, vocab_size: int) -> li
     return notes
 
 
-def _draft(draft: Draft, tree: DraftTree) -> schema.Draft:
-    kept = max(16, int(tree.ranks.max()) + 2)
+def _draft(draft: Draft, tree: DraftTree, topk_cap: int) -> schema.Draft:
+    kept = max(RECORDED_CANDIDATES, topk_cap, int(tree.ranks.max()) + 2)
     return schema.Draft(
         top_ids=draft.tokens[:, :kept].tolist(), top_logprobs=display_rows(draft.logprobs[:, :kept])
     )
@@ -201,7 +202,7 @@ def _tree(tree: DraftTree, draft: Draft | None) -> schema.Tree:
 
 def _target(tree: DraftTree, verdict: Verdict) -> schema.Target:
     logits = verdict.logits
-    values, tokens = top_k(logits, TARGET_TOP)
+    values, tokens = top_k(logits, min(TARGET_TOP, logits.shape[-1]))
     probs = logits.softmax(dim=-1)
     best, best_probs = values[:, 0], probs.gather(1, tokens)
     logsumexp = best - best_probs[:, 0].log()
@@ -215,7 +216,7 @@ def _target(tree: DraftTree, verdict: Verdict) -> schema.Target:
         margin=float32_list((best - values[:, 1]).cpu().numpy()),
         node_probs=_node_probs(tree, probs),
     )
-    finite = bool(torch.isfinite(logsumexp).all())
+    finite = bool(torch.isfinite(entropy).all())  # one NaN or infinity in a row makes its entropy NaN
     nonfinite = 0 if finite else int(logits.numel() - torch.isfinite(logits).sum())
     return schema.Target(raw=raw, filtered=_filtered(tree, verdict.probs), nonfinite=nonfinite)
 
@@ -223,7 +224,7 @@ def _target(tree: DraftTree, verdict: Verdict) -> schema.Target:
 def _filtered(tree: DraftTree, probs: torch.Tensor | None) -> schema.FilteredRows | None:
     if probs is None:
         return None
-    values, tokens = top_k(probs, TARGET_TOP)
+    values, tokens = top_k(probs, min(TARGET_TOP, probs.shape[-1]))
     return schema.FilteredRows(
         node_probs=_node_probs(tree, probs),
         top_ids=tokens.tolist(),
@@ -250,7 +251,7 @@ def _sampling(verdict: Verdict) -> schema.Sampling | None:
     )
 
 
-def _accept(verdict: Verdict) -> schema.Accept:
+def _accept(run: Run, verdict: Verdict) -> schema.Accept:
     acceptance = verdict.acceptance
     count = int(acceptance.num_accepted[0])
     index = acceptance.accept_index[0, : count + 1]
@@ -259,18 +260,18 @@ def _accept(verdict: Verdict) -> schema.Accept:
         index=index.tolist(),
         num_accepted=count,
         predicts=predicts,
-        bonus=predicts[-1],
+        bonus=run.root,  # set by commit: what the next step drafts from
         kernel="greedy" if verdict.probs is None else "sampled",
     )
 
 
-def _commit(run: Run, committed: Committed, source: list[int], width: int) -> schema.Commit:
+def _commit(run: Run, inputs: VerifyInput, committed: Committed) -> schema.Commit:
     positions = committed.draft_positions
     return schema.Commit(
-        src_slots=source,
+        src_slots=committed.source.tolist(),
         dst_slots=committed.destination.tolist(),
         committed_len=run.cache.length,
-        reserved_len=run.cache.length - len(source) + width,
+        reserved_len=int(inputs.slots[-1]) + 1,
         row_width=run.cache.capacity,
         draft_kv_positions=None if positions is None else positions.tolist(),
         draft_kv_rows=None if run.draft_cache is None else run.draft_cache.length,
