@@ -4,6 +4,7 @@ Exit codes: 0 done (doctor: clean) · 1 failed (doctor: findings) · 2 misuse.
 """
 
 import argparse
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -43,6 +44,8 @@ def record(args: argparse.Namespace) -> None:
     from ddviz.engines.torch_engine.record import Recording
 
     params = _params(args, prompt=args.prompt).checked()
+    if args.out.exists() and not args.force:  # before half a minute of loading
+        raise BadValueError(f"{args.out}: exists already; choose another name or pass --force")
     engine = _load(args)
     with Recording(args.out, overwrite=args.force) as recording:
         result = engine.generate(params, recording)
@@ -73,7 +76,7 @@ def import_reference(args: argparse.Namespace) -> None:
     from ddviz.trace.importers import import_reference as run
 
     run(args.source, args.out, overwrite=args.force)
-    print(f"{args.out}: written; look at it with: ddviz show {args.out}", file=sys.stderr)
+    print(f"{args.out}: written; look at it with: ddviz show {shlex.quote(str(args.out))}", file=sys.stderr)
 
 
 def doctor(args: argparse.Namespace) -> int:
@@ -120,7 +123,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--runs", type=Path, help="folder for live traces (default: the user's data folder)")
     _add_engine(parser, of_command=False)
     parser.set_defaults(command=run_app)
-    commands = parser.add_subparsers(title="commands", metavar="")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
 
     p = _command(commands, "record", record, "run a prompt and record its trace")
     p.add_argument("--prompt", required=True, help="what to say to the target")

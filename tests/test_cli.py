@@ -50,7 +50,7 @@ def test_record_does_not_overwrite_unless_forced(trace, tiny):
     before = trace.read_bytes()
     again = ["record", "--prompt", "hi", "--out", trace, "--mode", "ar", "--max-tokens", 3, *tiny]
     refused = ddviz(*again)
-    assert refused.returncode == 1 and "exists already" in refused.stderr and trace.read_bytes() == before
+    assert refused.returncode == 2 and "exists already" in refused.stderr and trace.read_bytes() == before
     copy = trace.with_name("copy.ddviz")
     copy.write_bytes(before)
     again[4] = copy

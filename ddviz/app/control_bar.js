@@ -1,5 +1,6 @@
 // Generate, Pause, Step, Resume, Stop, and where the engine stands. Everything the engine says is set as textContent.
 const BUSY = new Set(["prefill", "running", "paused"]);
+const LOST = "The app does not answer; is ddviz still running in its terminal? A run under way ends in its trace.";
 const WAITING = new Set(["starting", "fetching", "loading", "prefill"]);
 const BUTTONS = {
   generate: { label: "Generate", when: (s) => s === "ready", title: "Begin a run (Shift+Enter in the prompt)" },
@@ -56,15 +57,13 @@ function press(action) {
 }
 
 async function control(action) {
-  const reply = await server.control({ action }).catch(() => ({ error: "The app does not answer; is it running?" }));
-  refusal = reply.error ?? null;
+  const reply = await server.control({ action }).catch(() => undefined); // undefined also where the app is gone
+  refusal = reply ? (reply.error ?? null) : LOST;
   await look();
 }
 
 async function look() {
-  answer = await server.status({}).catch(() => ({
-    state: "lost", message: "The app does not answer; is it still running in its terminal?",
-  }));
+  answer = (await server.status({}).catch(() => undefined)) ?? { state: "lost", message: LOST };
   draw();
   if (answer.state === "lost") return;
   const run = answer.run?.nonce ?? null;

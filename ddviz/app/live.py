@@ -141,7 +141,7 @@ def _connect(session: Session, form: Form, bar: gr.HTML, viewer: gr.HTML) -> Non
 def _seed(text: str) -> int | None:
     if not text:
         return None
-    if not re.fullmatch(r"[+-]?[0-9]{1,20}", text):
+    if not re.fullmatch(r"[+-]?[0-9]{1,40}", text):
         raise DdvizError(f"Seed is {text:.40}, must be a whole number, or empty for a fresh one")
     return int(text)
 

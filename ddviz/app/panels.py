@@ -19,6 +19,7 @@ from starlette.responses import Response
 
 from ddviz.app.session import Session, status_dict
 from ddviz.errors import DdvizError
+from ddviz.trace import Trace
 from ddviz.viewer.html import assets
 from ddviz.viewer.view import empty_view, poll_view, step_view
 
@@ -99,9 +100,18 @@ def poll_function(session: Session) -> Callable[[Any], Answer]:
     def poll(request: Answer) -> Answer:
         trace_id, since = _trace_id(request), _index(request, "since")
         growing = session.growing(trace_id)
-        view = session.registry.view(trace_id, lambda trace: poll_view(trace, since), growing)
+
+        def view(trace: Trace) -> Answer:
+            answer = poll_view(trace, since)
+            if not growing and trace.end is None and not trace.damage:
+                answer["damage"] = (
+                    f"no end was recorded: the engine was cut off after {len(trace.steps)} steps"
+                )
+            return answer
+
+        answer = session.registry.view(trace_id, view, growing) or empty_view(since)
         status = {"status": status_dict(session.status())} if growing else {}
-        return {**(view or empty_view(since)), "growing": growing, **status}
+        return {**answer, "growing": growing, **status}
 
     return poll
 

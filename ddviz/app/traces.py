@@ -120,14 +120,14 @@ class _OpenTrace:
     def __init__(self, path: Path) -> None:
         self.path, self.lock = path, threading.Lock()
         self._follower = TraceFollower(path)
-        self._whole: tuple[int, Trace] | None = None  # (file size, trace with its damage)
+        self._whole: tuple[int | None, Trace] | None = None  # (file size, trace with its damage)
 
     def read(self, growing: bool) -> Trace | None:
         self._follower.poll()
         trace = self._follower.trace
         if growing or (trace is not None and not self._follower.torn_bytes()):
             return trace
-        size = self.path.stat().st_size
+        size = self.path.stat().st_size if self.path.exists() else None
         if self._whole is None or self._whole[0] != size:
             self._whole = size, load(self.path)
         return self._whole[1]

@@ -11,7 +11,7 @@ async function shown(wanted) {
 }
 
 async function ask(method, request) {
-  const answer = await server[method](request).catch(() => ({ error: "the app does not answer" }));
+  const answer = (await server[method](request).catch(() => undefined)) ?? { error: "the app does not answer" };
   if (answer.error) throw new Error(answer.error);
   return answer;
 }

@@ -152,7 +152,7 @@ def _examine_file(file: Path, rules: list[str] | None) -> list[Finding]:
 
 
 def _append_rule(text: Text, rule: Rule, findings: list[Finding]) -> None:
-    text.append(f"  {rule.name}", "yellow").append(f"  {_first_sentence(rule.text)}\n", "dim")
+    text.append(f"  {rule.name}", "yellow").append(f"  must hold: {_first_sentence(rule.text)}\n", "dim")
     shown, rest = findings[:SHOWN_PER_RULE], findings[SHOWN_PER_RULE:]
     for finding in shown:
         text.append(f"    {_where(finding)}{_visible(finding.message)}\n")

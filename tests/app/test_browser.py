@@ -199,7 +199,7 @@ def test_an_engine_that_dies_keeps_what_it_wrote_and_can_be_restarted(app, engin
         app.page.locator(".ddviz-engine-message").inner_text().startswith("The engine was killed by SIGKILL")
     )
     assert app.page.locator(".ddviz-engine-log").inner_text() == "last words <img src=x onerror=alert(9)>"
-    app.viewer().get_by_text("RECORDED").wait_for()
+    app.viewer().get_by_text("RECORDED", exact=True).wait_for()
     assert app.steps() >= 3
     app.press("Restart engine")
     app.wait_for_state("ready")

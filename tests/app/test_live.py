@@ -171,6 +171,7 @@ def test_an_engine_that_dies_keeps_the_trace_and_says_so(session, engine):
     assert (status["state"], status["run"]["live"]) == ("off", False)
     answer = poll_function(session)({"trace": run.trace, "since": 0})
     assert answer["total"] > 2
+    assert "no end was recorded" in answer["damage"]
     assert "status" not in answer
     session.control("restart")
     assert state(session) == "ready"

@@ -849,4 +849,4 @@ def test_a_trace_made_in_memory_with_holes_for_numbers_is_a_finding():
     steps[1].sampling.coins[0] = None
     steps[2].sampling.final_coin = None
     trace.steps = steps
-    assert [(finding.rule, finding.step) for finding in examine(trace)] == [("shapes", 1), ("shapes", 2)]
+    assert [(finding.rule, finding.step) for finding in examine(trace)] == [("coins", 1), ("coins", 2)]

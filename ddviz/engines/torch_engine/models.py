@@ -28,6 +28,7 @@ PACKED_ROWS = 17  # a verify at the default budget
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 transformers_logging.disable_progress_bar()
+transformers_logging.set_verbosity_error()  # "sequence longer than ...": prepare() says so, and refuses
 
 
 class Target:
@@ -191,6 +192,8 @@ def token_bytes_function(tokenizer: PreTrainedTokenizerBase) -> Callable[[int], 
 
 
 def _load_target(name: str, dtype: torch.dtype, device: torch.device) -> Target:
+    if name.startswith((".", "/", "~")) and not Path(name).is_dir():
+        raise EngineError(f"the target {name} could not be loaded: there is no such folder")
     try:
         config = AutoConfig.from_pretrained(name)
         if config.model_type not in SUPPORTED:
