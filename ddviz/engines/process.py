@@ -8,6 +8,7 @@ App and engine survive each other: the child finishes its trace when this proces
 dies, `status` says so with the last lines of its log, and `restart` starts another.
 """
 
+import os
 import signal
 import subprocess
 import sys
@@ -21,6 +22,8 @@ from ddviz.engines.base import EngineOptions, EngineStatus, GenerateParams
 from ddviz.errors import EngineError
 
 LOG_LINES = 12
+# Threads that wait sleep instead of spinning: a page that watches needs the cores too (docs/benchmarks.md).
+CALM = {"OMP_WAIT_POLICY": "PASSIVE"}
 BUSY = ("prefill", "running", "paused")
 
 
@@ -98,6 +101,7 @@ class EngineProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            env=CALM | os.environ,
             start_new_session=True,  # a Ctrl-C in the terminal is for the app, which then closes stdin
         )
         lines: deque[str] = deque(maxlen=LOG_LINES)
