@@ -1,4 +1,4 @@
-"""What being watched costs: tokens/s of Live with the page open in a headless Chromium, and with nobody looking.
+"""What being watched costs: tokens/s of Live with the page open in headless Chromium, and with it closed.
 
     python scripts/bench_watched.py [--pairs 3] [--max-tokens 64]
 
@@ -46,9 +46,7 @@ def main() -> int:
         browser.close()
     engine.close(kill=True)
     alone, watched = (statistics.median(speeds[kind]) for kind in ("unwatched", "watched"))
-    print(
-        f"unwatched {alone:.1f} tokens/s, watched {watched:.1f}: being watched costs {1 - watched / alone:.0%}"
-    )
+    print(f"unwatched {alone:.1f} tokens/s, watched {watched:.1f}, which costs {1 - watched / alone:.0%}")
     print({kind: [round(value, 1) for value in values] for kind, values in speeds.items()})
     return 0
 
