@@ -6,6 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 PORT   ?= 7860
+TORCH  := torch>=2.11,<2.14
 
 .DEFAULT_GOAL := help
 .PHONY: help install run test lint bench traces docs clean
@@ -19,7 +20,7 @@ $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "ddviz needs Python >= 3.11; name one with: make PYTHON=python3.12 ..."; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(if $(TORCH_INDEX),$(BIN)/python -m pip install --index-url $(TORCH_INDEX) 'torch>=2.11,<2.14')
+	$(if $(TORCH_INDEX),$(BIN)/python -m pip install --index-url $(TORCH_INDEX) '$(TORCH)')
 	$(BIN)/python -m pip install -e '.[test]'
 	@touch $@
 
