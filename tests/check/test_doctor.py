@@ -755,7 +755,7 @@ def test_the_report_tells_what_is_clean_and_what_is_not(capsys):
     results = {Path("good.ddviz"): [], Path("bad.ddviz"): examine(planted(kv_that_was_not_moved, GREEDY))}
     text = report(results).plain
     assert "good.ddviz: clean\n" in text
-    assert "bad.ddviz: 1 finding\n  commit  The KV of the accepted nodes goes" in text
+    assert "bad.ddviz: 1 finding\n  commit  must hold: The KV of the accepted nodes goes" in text
     assert "likely cause: accepted KV was left" in text
     assert "look at: commit.src_slots" in text
     assert "2 traces examined, 1 clean" in text
