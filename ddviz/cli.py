@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ddviz import __version__
-from ddviz.engines.base import MAX_BUDGET, EngineOptions, GenerateParams
+from ddviz.engines.base import MAX_BUDGET, MODES, EngineOptions, GenerateParams
 from ddviz.errors import BadValueError, DdvizError, TraceError
 
 SEED_NOTE = "the same seed gives the same text in one mode, not across modes"
@@ -129,7 +129,7 @@ def _parser() -> argparse.ArgumentParser:
     p.add_argument("--prompt", required=True, help="what to say to the target")
     p.add_argument("--out", type=Path, required=True, help="the trace to write, NAME.ddviz")
     p.add_argument("--force", action="store_true", help="overwrite an existing trace")
-    p.add_argument("--mode", choices=("ar", "dflash", "ddtree"), default="ddtree", help="default %(default)s")
+    p.add_argument("--mode", choices=MODES, default="ddtree", help="default %(default)s")
     p.add_argument(
         "--no-chat", dest="chat", action="store_false", help="continue the bare prompt, no chat template"
     )
@@ -156,9 +156,7 @@ def _parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--prompts", type=Path, required=True, help='JSON Lines: {"prompt": ...} or {"messages": [...]}'
     )
-    p.add_argument(
-        "--modes", type=_modes, default=["ar", "dflash", "ddtree"], help="default ar,dflash,ddtree"
-    )
+    p.add_argument("--modes", type=_modes, default=list(MODES), help="default ar,dflash,ddtree")
     p.add_argument("--limit", type=_positive, help="use the first N prompts")
     p.add_argument("--tag", help="use the prompts with this tag")
     p.add_argument("--json", action="store_true", help="print JSON")
@@ -261,7 +259,7 @@ def _load(args: argparse.Namespace):  # type: ignore[no-untyped-def]
 
 def _modes(text: str) -> list[str]:
     modes = text.split(",")
-    unknown = [mode for mode in modes if mode not in ("ar", "dflash", "ddtree")]
+    unknown = [mode for mode in modes if mode not in MODES]
     if unknown or len(set(modes)) < len(modes):
         raise argparse.ArgumentTypeError(f"{text!r}: must list ar, dflash, ddtree, each once at most")
     return modes

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from ddviz.app.traces import Registry, run_name, unused_path
-from ddviz.engines.base import Engine, EngineStatus, GenerateParams
+from ddviz.engines.base import BUSY, Engine, EngineStatus, GenerateParams
 from ddviz.errors import DdvizError, EngineError
 
-BUSY = {"prefill", "running", "paused"}
 DEAD = {"off", "failed"}
 CONTROLS = ("pause", "resume", "step", "stop", "restart")
 NO_ENGINE = EngineStatus(

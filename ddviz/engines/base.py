@@ -9,13 +9,14 @@ import math
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, get_args
 
 from msgspec import Struct
 
 from ddviz.errors import BadValueError
 
 Mode = Literal["ar", "dflash", "ddtree"]
+MODES: tuple[Mode, ...] = get_args(Mode)
 MAX_BUDGET = 1024  # the tree kernels' limit
 
 # What DDVIZ_FAULT may name: defects that the embedded engine really commits, to try the checks on.
@@ -86,6 +87,8 @@ class EngineOptions(Struct, frozen=True, kw_only=True):
 
 
 State = Literal["starting", "fetching", "loading", "ready", "prefill", "running", "paused", "failed", "off"]
+
+BUSY = ("prefill", "running", "paused")  # states with a request under way
 
 
 class ModelInfo(Struct, frozen=True, kw_only=True):

@@ -18,13 +18,12 @@ from pathlib import Path
 
 import msgspec
 
-from ddviz.engines.base import EngineOptions, EngineStatus, GenerateParams
+from ddviz.engines.base import BUSY, EngineOptions, EngineStatus, GenerateParams
 from ddviz.errors import EngineError
 
 LOG_LINES = 12
 # Threads that wait sleep instead of spinning: a page that watches needs the cores too (docs/benchmarks.md).
 CALM = {"OMP_WAIT_POLICY": "PASSIVE"}
-BUSY = ("prefill", "running", "paused")
 
 
 class EngineProcess:
