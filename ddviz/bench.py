@@ -8,20 +8,24 @@ Modes are interleaved prompt by prompt, so that a machine that slows down slows 
 of each mode goes first and is not counted.
 """
 
+from __future__ import annotations
+
 import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from rich.table import Table
 
 from ddviz.engines.base import GenerateParams, Mode
-from ddviz.engines.torch_engine.engine import Result, TorchEngine
 from ddviz.errors import DdvizError
 from ddviz.tree import is_greedy
+
+if TYPE_CHECKING:  # torch: wrong settings and prompts are told before it is loaded
+    from ddviz.engines.torch_engine.engine import Result, TorchEngine
 
 WARM_UP_TOKENS = 8
 

@@ -1,19 +1,20 @@
 """The command line: one function per command, errors handled once, in `main`.
 
-Exit codes: 0 done (doctor: clean) · 1 failed (doctor: findings) · 2 misuse.
+Exit codes: 0 done (doctor: clean) · 1 failed (doctor: findings) · 2 misuse · 130 Ctrl-C · 143 SIGTERM.
+What can be refused without torch is refused before it is imported, which takes seconds.
 """
 
 import argparse
 import shlex
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from ddviz import __version__
-from ddviz.engines.base import MAX_BUDGET, MODES, EngineOptions, GenerateParams
+from ddviz.engines.base import MAX_BUDGET, MODES, SEED_NOTE, Control, EngineOptions, GenerateParams
 from ddviz.errors import BadValueError, DdvizError, TraceError
-
-SEED_NOTE = "the same seed gives the same text in one mode, not across modes"
+from ddviz.terminal import Progress, Signals
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -26,8 +27,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `ddviz show x.ddviz | head`
         sys.stderr.close()
         return 0
-    except KeyboardInterrupt:
-        return 130
+    except KeyboardInterrupt as interrupt:  # its argument, where it has one: the signal (terminal.py)
+        return 128 + (interrupt.args[0] if interrupt.args else signal.SIGINT)
 
 
 # -------------------------------------------------------------------- commands
@@ -40,15 +41,18 @@ def run_app(args: argparse.Namespace) -> None:
     launch(EngineProcess(_engine_options(args)), host=args.host, port=args.port, runs=args.runs)
 
 
-def record(args: argparse.Namespace) -> None:
-    from ddviz.engines.torch_engine.record import Recording
-
+def record(args: argparse.Namespace) -> int:
     params = _params(args, prompt=args.prompt).checked()
     if args.out.exists() and not args.force:  # before half a minute of loading
         raise BadValueError(f"{args.out}: exists already; choose another name or pass --force")
-    engine = _load(args)
-    with Recording(args.out, overwrite=args.force) as recording:
-        result = engine.generate(params, recording)
+    _make_folder_of(args.out)
+    with Signals() as signals:
+        engine = _load(args)
+        from ddviz.engines.torch_engine.record import Recording
+
+        signals.control = Control()
+        with Recording(args.out, overwrite=args.force) as recording:
+            result = engine.generate(params, recording, signals.control)
     accept = sum(result.accept_lengths) / max(1, result.steps)
     print(engine.target.tokenizer.decode(result.output_ids, skip_special_tokens=True))
     print(
@@ -56,6 +60,7 @@ def record(args: argparse.Namespace) -> None:
         f"{result.tokens_per_s:.1f} tokens/s, finished: {result.finish_reason}",
         file=sys.stderr,
     )
+    return signals.exit_code
 
 
 def show(args: argparse.Namespace) -> None:
@@ -75,8 +80,10 @@ def show(args: argparse.Namespace) -> None:
 def import_reference(args: argparse.Namespace) -> None:
     from ddviz.trace.importers import import_reference as run
 
+    folder = "" if args.out.parent.is_dir() else f", in a new folder {args.out.parent}"
     run(args.source, args.out, overwrite=args.force)
-    print(f"{args.out}: written; look at it with: ddviz show {shlex.quote(str(args.out))}", file=sys.stderr)
+    look = f"ddviz show {shlex.quote(str(args.out))}"
+    print(f"{args.out}: written{folder}; look at it with: {look}", file=sys.stderr)
 
 
 def doctor(args: argparse.Namespace) -> int:
@@ -95,12 +102,12 @@ def bench(args: argparse.Namespace) -> None:
     prompts = b.read_prompts(args.prompts, args.limit, args.tag)
     params = _params(args, prompt="-").checked()
     engine = _load(args)
-
-    def progress(done: int) -> None:
-        print(f"\r{done} of {len(prompts)} prompts", end="", file=sys.stderr, flush=True)
-
-    results = b.run_bench(engine, prompts, args.modes, params, progress)
-    print(file=sys.stderr)
+    sentence = f"Running {len(prompts)} prompts in each of {', '.join(args.modes)}"
+    with Progress() as progress:
+        progress(sentence)
+        results = b.run_bench(
+            engine, prompts, args.modes, params, lambda done: progress(sentence, f"· {done} done")
+        )
     if args.json:
         print(b.report_json(engine, params, results))
     else:
@@ -185,7 +192,7 @@ def _add_params(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--top-p", type=float, default=1.0, help="keep the likeliest mass p, 1 = off (default)"
     )
-    group.add_argument("--seed", type=int, help=f"default: a fresh one, which the trace names; {SEED_NOTE}")
+    group.add_argument("--seed", type=int, help=f"default: a fresh one, which the trace names. {SEED_NOTE}")
     group.add_argument("--max-tokens", type=int, default=192, help="output tokens at most (default 192)")
     group.add_argument("--threshold-single", type=float, default=1.0, help="1 = exact (default)")
     group.add_argument("--threshold-acc", type=float, default=1.0, help="1 = exact (default)")
@@ -245,16 +252,28 @@ def _engine_options(args: argparse.Namespace) -> EngineOptions:
 
 
 def _load(args: argparse.Namespace):  # type: ignore[no-untyped-def]
-    """The engine in this process, its loading told on stderr."""
+    """The engine in this process, its fetching told on stderr."""
     from ddviz.engines.torch_engine.loading import load_engine
 
-    def report(state: str, sentence: str, fraction: float | None) -> None:
-        if state == "fetching":
-            end = "\r" if fraction is not None and fraction < 1 else "\n"
-            share = "" if fraction is None else f" {fraction:4.0%}"
-            print(f"{sentence}{share}", end=end, file=sys.stderr, flush=True)
+    with Progress() as progress:
 
-    return load_engine(_engine_options(args), report)
+        def report(state: str, sentence: str, fraction: float | None) -> None:
+            if state == "fetching":
+                progress(sentence, "" if fraction is None else f"{fraction:4.0%}")
+
+        return load_engine(_engine_options(args), report)
+
+
+def _make_folder_of(out: Path) -> None:
+    """Make the folder that a trace is to lie in, and say so where it was not there."""
+    folder = out.parent
+    if folder.is_dir():
+        return
+    try:
+        folder.mkdir(parents=True)
+    except OSError as error:
+        raise TraceError(f"{out}: can't make the folder {folder} ({error.strerror})") from None
+    print(f"{folder}: folder made", file=sys.stderr)
 
 
 def _modes(text: str) -> list[str]:

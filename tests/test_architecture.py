@@ -25,7 +25,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "viewer": {"tree", "trace"},
     "bench": {"tree", "trace", "engines"},
     "app": {"tree", "trace", "check", "analysis", "engines", "viewer"},
-    "cli": {"tree", "trace", "check", "analysis", "engines", "viewer", "app", "bench"},
+    "terminal": {"engines"},
+    "cli": {"tree", "trace", "check", "analysis", "engines", "viewer", "app", "bench", "terminal"},
     "errors": set(),
     "__init__": set(),
 }

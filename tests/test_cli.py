@@ -2,13 +2,21 @@
 
 import json
 import os
+import pty
+import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
+from ddviz.check.doctor import examine
 from ddviz.cli import _parser
+from ddviz.terminal import Progress
 from ddviz.trace import load
+
+ROOT = Path(__file__).parents[1]
 
 
 def ddviz(*args, env=None):
@@ -134,6 +142,101 @@ def test_bench_measures_each_mode_and_compares_with_autoregression(tiny, tmp_pat
 def test_misuse_exits_2_with_a_sentence(args, sentence):
     done = ddviz(*args)
     assert done.returncode == 2 and sentence in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["record", "--prompt", "hi", "--out", "x.ddviz", "--temperature", "-1"],
+        ["record", "--prompt", " ", "--out", "x.ddviz"],
+        ["bench", "--prompts", "benchmarks/none.jsonl"],
+        ["bench", "--prompts", "benchmarks/prompts.jsonl", "--budget", "0"],
+    ],
+    ids=" ".join,
+)
+def test_what_can_be_refused_without_torch_is_refused_before_it_is_loaded(args):
+    code = f"import sys; from ddviz.cli import main; rc = main({args!r}); print(rc, 'torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout.split() in (["1", "False"], ["2", "False"]), done.stderr
+
+
+def test_a_folder_that_was_not_there_is_made_and_named(tmp_path, tiny):
+    out = tmp_path / "a" / "b" / "x.ddviz"
+    done = ddviz("record", "--prompt", "hi", "--out", out, "--mode", "ar", "--max-tokens", 3, *tiny)
+    assert done.returncode == 0 and load(out).end
+    assert f"{out.parent}: folder made\n" in done.stderr
+    (tmp_path / "file").write_text("")
+    refused = ddviz("record", "--prompt", "hi", "--out", tmp_path / "file" / "x.ddviz", *tiny)
+    assert refused.returncode == 1 and "can't make the folder" in refused.stderr
+
+
+def test_off_a_terminal_progress_is_whole_lines(tiny, tmp_path, capsys):
+    prompts = tmp_path / "p.jsonl"
+    prompts.write_text('{"prompt": "one"}\n{"prompt": "two"}\n')
+    done = ddviz("bench", "--prompts", prompts, "--max-tokens", 3, "--modes", "ar", *tiny)
+    assert done.returncode == 0
+    assert done.stderr.splitlines() == ["Running 2 prompts in each of ar"]
+    with Progress() as progress:
+        for share in range(3):
+            progress("fetching", f"{share} %")
+        progress("checking")
+    assert capsys.readouterr().err == "fetching\nchecking\n"
+
+
+def test_on_a_terminal_a_detail_is_written_over(monkeypatch):
+    here, there = pty.openpty()
+    with os.fdopen(there, "w") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        with Progress() as progress:
+            progress("fetching", "0 %")
+            progress("fetching", "9 %")
+            progress("checking")
+        monkeypatch.undo()
+        shown = os.read(here, 1000).decode().replace("\r\n", "\n")
+    os.close(here)
+    assert shown == "\rfetching 0 %\x1b[K\rfetching 9 %\x1b[K\nchecking \x1b[K\n"
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_ends_the_run_between_two_steps_and_closes_its_trace(tiny, tmp_path, number, code):
+    path = tmp_path / "x.ddviz"
+    run = recording(tiny, path)
+    wait_until(lambda: path.exists() and path.stat().st_size > 20_000)  # steps are there
+    run.send_signal(number)
+    _, told = run.communicate(timeout=60)
+    assert run.returncode == code, told
+    assert "finished: stopped" in told and "Traceback" not in told
+    trace = load(path)
+    assert trace.damage is None and len(trace.steps) >= 2
+    assert trace.end.finish_reason == "stopped" and examine(trace) == []
+
+
+def test_a_signal_while_loading_ends_at_once(tiny, tmp_path):
+    run = recording(tiny, tmp_path / "x.ddviz")
+    time.sleep(0.5)  # torch takes seconds
+    run.send_signal(signal.SIGTERM)
+    _, told = run.communicate(timeout=60)
+    assert run.returncode in (143, -signal.SIGTERM) and "Traceback" not in told
+    assert not (tmp_path / "x.ddviz").exists()
+
+
+def recording(tiny, path):
+    """A run of hundreds of steps, under way."""
+    args = ["--prompt", "hi", "--out", path, "--max-tokens", 450, "--mode", "ar", "--temperature", 1]
+    return subprocess.Popen(
+        [sys.executable, "-m", "ddviz.cli", "record", *map(str, [*args, *tiny])],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+
+
+def wait_until(condition, seconds=60):
+    deadline = time.time() + seconds
+    while not condition():
+        assert time.time() < deadline, "it did not come to pass"
+        time.sleep(0.005)
 
 
 def test_a_prompts_file_that_is_none_is_named_with_its_line(tmp_path, tiny):

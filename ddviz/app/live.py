@@ -14,12 +14,11 @@ import msgspec
 
 from ddviz.app.panels import QUIET, control_bar, viewer_panel
 from ddviz.app.session import Session
-from ddviz.engines.base import GenerateParams
+from ddviz.engines.base import SEED_NOTE, GenerateParams
 from ddviz.errors import DdvizError
 
 DEFAULTS = GenerateParams(prompt="Write a Python implementation of quicksort with comments.")
 MODES = [("DDTree", "ddtree"), ("DFlash", "dflash"), ("Autoregressive", "ar")]
-SEED_NOTE = "The same seed does not give the same sampled text in autoregressive and in tree mode."
 
 # name in the form and in GenerateParams, label, hint, step of the arrow keys
 NUMBERS = [

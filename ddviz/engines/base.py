@@ -18,6 +18,7 @@ from ddviz.errors import BadValueError
 Mode = Literal["ar", "dflash", "ddtree"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 MAX_BUDGET = 1024  # the tree kernels' limit
+SEED_NOTE = "The same seed gives the same sampled text in one mode, not across modes."
 
 # What DDVIZ_FAULT may name: defects that the embedded engine really commits, to try the checks on.
 FAULTS = (

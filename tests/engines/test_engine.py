@@ -384,6 +384,23 @@ def test_stopped_while_the_prompt_is_read_there_is_no_output(llama, tmp_path, mo
     assert examine(trace) == []
 
 
+def test_a_run_cut_off_inside_a_step_ends_with_what_was_recorded(llama, tmp_path, monkeypatch):
+    """A second Ctrl-C after the third step's tokens joined the output, before the step was written."""
+    step, path = Recording.step, tmp_path / "x.ddviz"
+
+    def interrupted(self, run, *stages):
+        if run.steps == 2:
+            raise KeyboardInterrupt
+        step(self, run, *stages)
+
+    monkeypatch.setattr(Recording, "step", interrupted)
+    with pytest.raises(KeyboardInterrupt), Recording(path) as recording:
+        llama.generate(request(), recording)
+    trace = load(path)
+    assert (len(trace.steps), trace.end.steps, trace.end.finish_reason) == (2, 2, "stopped")
+    assert examine(trace) == []
+
+
 # ------------------------------------------------------------------ faults
 
 

@@ -55,6 +55,7 @@ class Recording:
         self._path, self._overwrite = path, overwrite
         self._request_id = request_id or uuid.uuid4().hex
         self._recorder: Recorder | None = None
+        self._steps = self._tokens = 0  # that the trace holds: a run cut off inside a step has more
 
     def begin(self, engine: TorchEngine, run: Run, prompt_ids: list[int], text: str) -> None:
         header = header_of(engine, run, self._request_id)
@@ -72,6 +73,7 @@ class Recording:
                 time_us=round(seconds * 1e6, 1),
             )
         )
+        self._tokens = len(run.output)
 
     def step(
         self,
@@ -105,6 +107,7 @@ class Recording:
                 emitted=emitted,
             )
         )
+        self._steps, self._tokens = run.steps + 1, len(run.output)
 
     def end(
         self, run: Run, reason: schema.FinishReason, seconds: float | None = None, message: str | None = None
@@ -112,8 +115,8 @@ class Recording:
         self._recorder.end(
             schema.End(
                 finish_reason=reason,
-                output_ids=run.output,
-                steps=run.steps,
+                output_ids=run.output[: self._tokens],
+                steps=self._steps,
                 time_us=None if seconds is None else round(seconds * 1e6, 1),
                 message=message,
             )
