@@ -82,7 +82,7 @@ def node_probs(view: StepView) -> Iterator[Fault]:
 )
 def accept_index(view: StepView) -> Iterator[Fault]:
     """The accepted nodes are a path from the root, by flat ids of the request's own row."""
-    accept, root, n = view.step.accept, view.flat_root, view.n
+    accept, root, n = view.step.accept, view.step.flat_root, view.n
     if accept.num_accepted != len(accept.index) - 1:
         yield Fault(
             f"num_accepted is {accept.num_accepted}, accept.index holds {len(accept.index)} with the root"

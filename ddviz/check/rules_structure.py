@@ -132,7 +132,7 @@ def retrieve_index(view: StepView) -> Iterator[Fault]:
     """The flat id of a node is row*T + node."""
     if view.step.retrieve is None:
         return
-    root, width = view.flat_root, view.width
+    root, width = view.step.flat_root, view.width
     for node, flat in enumerate(view.step.retrieve.index):
         if flat != root + node:
             yield Fault(f"index[{node}] = {flat}, must be {root + node} (row*T + node, T = {width})", node)

@@ -42,14 +42,6 @@ class StepView:
             return len(step.retrieve.index)
         return len(step.positions or step.slots or step.tree.tokens)
 
-    @property
-    def flat_root(self) -> int:
-        """Flat id of node 0, row*T; local = flat - this."""
-        step = self.step
-        if step.batch is not None:
-            return step.batch.row * step.batch.q_len
-        return step.retrieve.index[0] if step.retrieve is not None else step.accept.index[0]
-
     @cached_property
     def depths(self) -> list[int] | None:
         """[n]; None where a parent does not come before its child."""
@@ -96,7 +88,7 @@ class StepView:
     @cached_property
     def path(self) -> list[int] | None:
         """Accepted nodes, the root first; None where they are no path from the root."""
-        path = [flat - self.flat_root for flat in self.step.accept.index]
+        path = [flat - self.step.flat_root for flat in self.step.accept.index]
         parents = self.step.tree.parents
         if path[0] != 0 or not all(0 <= node < self.n for node in path):
             return None

@@ -91,14 +91,8 @@ def as_json(trace: Trace, i: int | None = None) -> str:
 
 def local_path(step: Step) -> list[int]:
     """The accepted path as node numbers: flat -> local by subtracting row*T. What is no node is left out."""
-    if step.batch is not None:
-        base = step.batch.row * step.batch.q_len
-    elif step.retrieve is not None and step.retrieve.index:
-        base = step.retrieve.index[0]
-    else:
-        base = 0
-    n = len(step.tree.tokens)
-    return [flat - base for flat in step.accept.index if 0 <= flat - base < n]
+    root, n = step.flat_root, len(step.tree.tokens)
+    return [flat - root for flat in step.accept.index if 0 <= flat - root < n]
 
 
 def statuses(step: Step) -> list[str]:

@@ -193,6 +193,17 @@ class Step(Event, tag="step", kw_only=True):
     emitted: list[int]  # tokens that joined the output: predicts, cut at a stop token or max_new_tokens
     times_us: dict[str, float] = {}  # microseconds per stage
 
+    @property
+    def flat_root(self) -> int:
+        """Flat index of node 0, row*T; local = flat - this.
+
+        Where the batch was not recorded: what the kernel got for the root, else what it wrote first.
+        """
+        if self.batch is not None:
+            return self.batch.row * self.batch.q_len
+        recorded = self.retrieve.index if self.retrieve is not None else []
+        return (recorded or self.accept.index or [0])[0]
+
 
 class Dropped(Event, tag="dropped", kw_only=True):
     """Steps the recorder could not keep."""

@@ -119,10 +119,9 @@ def _children(
 
 def _path(step: Step, n: int, faults: list[str]) -> list[int]:
     """The accepted path as node numbers: flat -> local by subtracting row*T."""
-    base = _flat_base(step)
-    path = []
+    path: list[int] = []
     for flat in step.accept.index:
-        node = flat - base
+        node = flat - step.flat_root
         if not 0 <= node < n:
             faults.append(f"the accepted path holds flat index {flat}, which is no node of this request")
         elif node in path:
@@ -134,11 +133,3 @@ def _path(step: Step, n: int, faults: list[str]) -> list[int]:
             f"the accepted path holds {len(step.accept.index)} nodes, not 1 + {step.accept.num_accepted}"
         )
     return path
-
-
-def _flat_base(step: Step) -> int:
-    if step.batch is not None:
-        return step.batch.row * step.batch.q_len
-    if step.retrieve is not None and step.retrieve.index:
-        return step.retrieve.index[0]
-    return step.accept.index[0] if step.accept.index else 0

@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console, RenderableType
 
+from ddviz.check.views import StepView
 from ddviz.errors import BadValueError
 from ddviz.trace import Recorder, Trace, load
 from ddviz.trace.render import as_json, local_path, render_step, render_summary, statuses
 from ddviz.trace.schema import Accept, Batch, Retrieve, Step, Tree
+from ddviz.viewer.shape import shape_of
 from tests.trace.runs import TEXTS, header, step, write_run
 
 
@@ -178,6 +180,30 @@ def test_flat_indices_become_local() -> None:
     retrieve = Retrieve(index=[16, 17, 18], next_token=[1, 2, -1], next_sibling=[-1, -1, -1])
     assert local_path(bare([1, 2, 3], [-1, 0, 1], [16, 17], retrieve=retrieve)) == [0, 1]
     assert local_path(bare([1, 2, 3], [-1, 0, 1], [0, 2, 9, -4])) == [0, 2]
+    assert local_path(bare([1, 2, 3], [-1, 0, 1], [16, 17])) == [0, 1]
+
+
+@pytest.mark.parametrize("has_batch", [True, False])
+@pytest.mark.parametrize("has_links", [True, False])
+def test_terminal_viewer_and_doctor_read_the_same_path(has_batch: bool, has_links: bool) -> None:
+    """Whatever of batch and links was recorded, row 2 of T = 8 begins at flat index 16."""
+    parts: dict[str, object] = {}
+    if has_batch:
+        parts["batch"] = Batch(id=1, size=3, row=2, q_len=8)
+    if has_links:
+        parts["retrieve"] = Retrieve(
+            index=list(range(16, 24)), next_token=[1, 2, *[-1] * 6], next_sibling=[-1] * 8
+        )
+    step = bare([1, 2, 3], [-1, 0, 1], [16, 17], **parts)
+    assert step.flat_root == 16
+    assert local_path(step) == [0, 1]
+    assert shape_of(step, [], [[], [], []]).path == [0, 1]
+    assert StepView(header(), step).path == [0, 1]
+
+
+def test_a_step_without_any_flat_index_begins_at_0() -> None:
+    links = Retrieve(index=[], next_token=[], next_sibling=[])
+    assert bare([1], [-1], [], retrieve=links).flat_root == 0
 
 
 def test_without_links_statuses_follow_from_the_parents() -> None:
