@@ -28,11 +28,15 @@ class Frame(NamedTuple):
 
 
 class DamageError(Exception):
-    """The bytes at `offset` are no whole frame. `torn`: the file just ends, as one being written does."""
+    """The bytes at `offset` are no whole frame of a trace.
 
-    def __init__(self, offset: int, reason: str, torn: bool = False) -> None:
+    torn     the file just ends, as one being written does
+    foreign  zstd's, but not of the kind that ddviz writes
+    """
+
+    def __init__(self, offset: int, reason: str, torn: bool = False, foreign: bool = False) -> None:
         super().__init__(reason)
-        self.offset, self.reason, self.torn = offset, reason, torn
+        self.offset, self.reason, self.torn, self.foreign = offset, reason, torn, foreign
 
 
 def compress_line(line: bytes, compressor: zstandard.ZstdCompressor) -> bytes:
@@ -79,7 +83,8 @@ def decompress_frame(data: bytes | memoryview, frame: Frame) -> bytes:
     try:
         parameters = zstandard.get_frame_parameters(raw)
         if not parameters.has_checksum or parameters.content_size > MAX_LINE:
-            raise DamageError(frame.offset, "a frame without checksum, or larger than 64 MiB")
+            # a stream's unknown size reads as 2^64 - 1
+            raise DamageError(frame.offset, "a frame without checksum, or larger than 64 MiB", foreign=True)
         return zstandard.ZstdDecompressor().decompress(raw)
     except zstandard.ZstdError as error:
         raise DamageError(frame.offset, f"a frame does not decompress ({error})") from None

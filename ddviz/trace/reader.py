@@ -137,6 +137,8 @@ class TraceFollower:
 
     def _report(self, damage: DamageError, position: int) -> None:
         where = self._offset + position
+        if self.trace is None and damage.foreign:
+            raise _no_trace(self.path, f"it begins with {damage.reason}")
         if self.trace is None:
             raise TraceError(f"{self.path}: damaged at byte {where}, in its header: {damage.reason}")
         self.trace.damage = (
@@ -201,13 +203,19 @@ def follow(path: str | Path, interval: float = 0.05) -> Iterator[Trace]:
         time.sleep(interval)
 
 
+def _no_trace(path: Path, reason: str) -> TraceError:
+    return TraceError(
+        f"{path}: zstd-compressed, but not a ddviz trace ({reason}); record one with: ddviz record"
+    )
+
+
 def _decode_header(line: bytes, path: Path) -> Header:
     try:
         raw = msgspec.json.decode(line)
-    except _INVALID as error:
-        raise TraceError(f"{path}: its first line is no JSON ({error})") from None
+    except _INVALID:
+        raise _no_trace(path, "its first frame is no line of JSON") from None
     if not isinstance(raw, dict) or raw.get("format") != FORMAT:
-        raise TraceError(f"{path}: zstd-compressed, but not a ddviz trace (its first line is no header)")
+        raise _no_trace(path, "its first line is no header")
     version = str(raw.get("version", ""))
     major = version.split(".")[0]
     if not (major.isascii() and major.isdecimal() and len(major) < 10):

@@ -21,6 +21,12 @@ def frame(line: object) -> bytes:
     return compress_line(raw, new_compressor())
 
 
+def streamed(text: bytes) -> bytes:
+    """Its size is not known when the frame begins, so the frame does not name it."""
+    compressor = zstandard.ZstdCompressor(write_checksum=True).compressobj()
+    return compressor.compress(text) + compressor.flush()
+
+
 def header_line(**changes: object) -> dict[str, object]:
     return json.loads(msgspec.json.encode(header())) | changes  # type: ignore[no-any-return]
 
@@ -240,14 +246,27 @@ def test_a_folder(tmp_path: Path) -> None:
         (b"step,n\n1,2\n", "not a .ddviz trace .* record one with: ddviz record"),
         (b"\x28", "cut off inside its header"),
         (b"\x28\xb5\x2f\xfe1234", "not a .ddviz trace"),
-        (zstandard.compress(b"hello " * 100), "without checksum"),
-        (frame(b"hello"), "its first line is no JSON"),
-        (frame(b"[" * 100_000), "its first line is no JSON"),
-        (frame({"event": "prefill", "token": 1}), "its first line is no header"),
+        (zstandard.compress(b"hello " * 100), "but not a ddviz trace .* without checksum"),
+        (streamed(b"# a text\nas zstd makes it of stdin\n"), "but not a ddviz trace .* without checksum"),
+        (frame(b"hello"), "but not a ddviz trace .*no line of JSON"),
+        (frame(b"[" * 100_000), "but not a ddviz trace .*no line of JSON"),
+        (frame({"event": "prefill", "token": 1}), "but not a ddviz trace .*its first line is no header"),
         (frame(header_line(event="prefill", token=1)), "its first event is no header"),
         (frame(header_line(target=5)), r"its header is not valid: .*target"),
     ],
-    ids=["empty", "text", "one byte", "near", "zstd", "words", "deep", "no header", "liar", "types"],
+    ids=[
+        "empty",
+        "text",
+        "one byte",
+        "near",
+        "zstd",
+        "zstd of stdin",
+        "words",
+        "deep",
+        "no header",
+        "liar",
+        "types",
+    ],
 )
 def test_what_is_no_trace_is_refused_in_one_sentence(tmp_path: Path, data: bytes, message: str) -> None:
     with pytest.raises(TraceError, match=message) as refused:
