@@ -151,7 +151,9 @@ def _parser() -> argparse.ArgumentParser:
     p = _command(
         commands, "import", import_reference, "make a trace of a reference implementation's save_tree_traces"
     )
-    p.add_argument("source", type=Path, help="JSON: round_trees, output_ids, num_input_tokens")
+    p.add_argument(
+        "source", type=Path, help="JSON: round_trees, output_ids, num_input_tokens; see docs/import.md"
+    )
     p.add_argument("out", type=Path)
     p.add_argument("--force", action="store_true", help="overwrite an existing trace")
 

@@ -1,20 +1,8 @@
 """Traces of other programs made into ours: the reference implementation's `save_tree_traces`.
 
-In:  JSON of what its generate() returned (github.com/liranringel/ddtree).
+In:  JSON of what its generate() returned (github.com/liranringel/ddtree); docs/import.md describes it.
 Out: NAME.ddviz.
-Not here: torch's pickles. Save JSON where the result is at hand:
-
-    result = ddtree_generate(..., save_tree_traces=True)
-    json.dump({
-        "round_trees": result.round_trees,
-        "output_ids": result.output_ids[0].tolist(),       # prompt and output
-        "num_input_tokens": result.num_input_tokens,
-        # optional; what is left out stays absent from the trace
-        "acceptance_lengths": result.acceptance_lengths,
-        "block_size": 16, "tree_budget": 64, "temperature": 0.0,
-        "target": "Qwen/Qwen3-4B", "draft": "z-lab/Qwen3-4B-DFlash-b16",
-        "token_text": {i: tokenizer.decode([i]) for i in ids},
-    }, file)
+Not here: torch's pickles.
 
 A round is a step. It names no root and no bonus; both stand in output_ids:
 
@@ -47,7 +35,7 @@ from ddviz.trace.schema import (
 )
 from ddviz.trace.writer import Recorder
 
-NEEDED = 'an object {"round_trees": [...], "output_ids": [...], "num_input_tokens": N}'
+NEEDED = 'an object {"round_trees": [...], "output_ids": [...], "num_input_tokens": N} (docs/import.md)'
 ABSENT = (
     "imported from the reference implementation's save_tree_traces, which holds no scores, ranks, "
     "probabilities, retrieve links, mask, slots or times: they are absent here"

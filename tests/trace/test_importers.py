@@ -9,14 +9,16 @@ round 2:  12 ── 13 ── 2    accepted both, 2 ends the text
 """
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ddviz.check.doctor import examine
 from ddviz.errors import TraceError
 from ddviz.trace import load
-from ddviz.trace.importers import import_reference
+from ddviz.trace.importers import Reference, Round, RoundTree, import_reference
 
 
 def reference(**changes: Any) -> dict[str, Any]:
@@ -64,6 +66,20 @@ def test_a_round_becomes_a_step(tmp_path: Path) -> None:
     assert (third.prefix_len, third.tree.tokens, third.emitted) == (6, [12, 13, 2], [13, 2, 99])
     assert trace.output_ids == [7, 8, 9, 11, 12, 13, 2, 99]
     assert not trace.dropped
+
+
+def test_the_example_in_the_docs_is_imported(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "import.md").read_text("utf-8")
+    examples = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
+    assert len(examples) == 1
+    trace = imported(tmp_path, examples[0])
+    assert [step.emitted for step in trace.steps] == [[8, 9, 11], [12]]
+    assert b"".join(trace.tokens[token] for token in trace.output_ids) == b" sat on the mat."
+    assert (trace.header.budget, trace.header.target) == (3, "Qwen/Qwen3-4B")
+    assert not trace.dropped and examine(trace) == []
+    keys = set(re.findall(r"`(?:round_trees\[i\]\.)?(?:tree\.)?([a-z_]+)`", page))
+    read = {*Reference.__struct_fields__, *Round.__struct_fields__, *RoundTree.__struct_fields__} - {"tree"}
+    assert read - keys == set()
 
 
 def test_what_the_source_lacks_is_absent_and_said(tmp_path: Path) -> None:
