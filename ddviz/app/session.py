@@ -94,9 +94,13 @@ class Session:
 
 def status_dict(status: EngineStatus) -> dict[str, Any]:
     """What the browser learns of an engine's status; paths stay here."""
+    message = status.message
+    if status.state == "failed":
+        sentence, *log = message.split("\n")
+        message = "\n".join([f"{sentence}; Replay works without an engine", *log])
     return {
         "state": status.state,
-        "message": status.message,
+        "message": message,
         "progress": status.progress,
         "error": status.error,
     }

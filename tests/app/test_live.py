@@ -177,6 +177,14 @@ def test_an_engine_that_dies_keeps_the_trace_and_says_so(session, engine):
     assert state(session) == "ready"
 
 
+def test_an_engine_that_could_not_load_says_that_replay_works(session, engine):
+    engine.be("failed", "the demo target is not in the cache and PyPI can't be reached; connect once\nlog")
+    assert status_function(session)({})["message"] == (
+        "the demo target is not in the cache and PyPI can't be reached; connect once; "
+        "Replay works without an engine\nlog"
+    )
+
+
 def test_a_page_that_is_reloaded_finds_the_run_and_its_settings(session):
     asked = GenerateParams(prompt="other words", budget=7, temperature=0.5, max_new_tokens=100_000)
     run = session.generate(asked)
