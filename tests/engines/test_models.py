@@ -1,6 +1,7 @@
 """Loading: what fits, what does not, and raw token bytes."""
 
 import json
+import time
 
 import pytest
 import torch
@@ -61,6 +62,21 @@ def test_a_drafter_with_missing_weights_is_refused(tiny_folders, tmp_path):
 def test_a_target_that_is_no_model_is_refused(tmp_path):
     with pytest.raises(EngineError, match="could not be loaded"):
         load_pair(str(tmp_path), None)
+
+
+@pytest.mark.parametrize("part", ["target", "drafter"])
+def test_a_hub_that_cannot_be_reached_is_one_quick_sentence(tiny_folders, part, monkeypatch, capfd):
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
+    names = {"target": str(tiny_folders["llama"][0]), "drafter": None} | {part: "some/model"}
+    start = time.monotonic()
+    with pytest.raises(EngineError) as refused:
+        load_pair(names["target"], names["drafter"])
+    assert time.monotonic() - start < 10
+    assert str(refused.value) == (
+        f"the {part} some/model is no folder and not in the hub's cache, and http://127.0.0.1:9 can't be "
+        "reached; connect once, or pass a folder"
+    )
+    assert "Retry" not in "".join(capfd.readouterr())
 
 
 def test_a_model_of_another_family_is_refused(tmp_path):

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from huggingface_hub import constants, get_session
+from huggingface_hub.utils import logging as hub_logging
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
@@ -25,10 +27,12 @@ from ddviz.errors import EngineError
 
 SUPPORTED = ("llama", "qwen2", "qwen3")
 PACKED_ROWS = 17  # a verify at the default budget
+HUB_ANSWERS_S = 5.0  # how long a hub may take to its first answer
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 transformers_logging.disable_progress_bar()
 transformers_logging.set_verbosity_error()  # "sequence longer than ...": prepare() says so, and refuses
+hub_logging.set_verbosity_error()  # its retries: what fails in the end is told in one sentence
 
 
 class Target:
@@ -194,8 +198,9 @@ def token_bytes_function(tokenizer: PreTrainedTokenizerBase) -> Callable[[int], 
 def _load_target(name: str, dtype: torch.dtype, device: torch.device) -> Target:
     if name.startswith((".", "/", "~")) and not Path(name).is_dir():
         raise EngineError(f"the target {name} could not be loaded: there is no such folder")
+    offline = _is_out_of_reach(name)
     try:
-        config = AutoConfig.from_pretrained(name)
+        config = AutoConfig.from_pretrained(name, local_files_only=offline)
         if config.model_type not in SUPPORTED:
             raise EngineError(
                 f"{name}: model type {config.model_type} is not supported by the embedded engine "
@@ -203,9 +208,13 @@ def _load_target(name: str, dtype: torch.dtype, device: torch.device) -> Target:
             )
         if getattr(config, "use_sliding_window", False) and getattr(config, "sliding_window", None):
             raise EngineError(f"{name}: targets with sliding-window attention are not supported")
-        model = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, attn_implementation="sdpa")
-        tokenizer = AutoTokenizer.from_pretrained(name)
+        model = AutoModelForCausalLM.from_pretrained(
+            name, dtype=dtype, attn_implementation="sdpa", local_files_only=offline
+        )
+        tokenizer = AutoTokenizer.from_pretrained(name, local_files_only=offline)
     except (OSError, ValueError) as error:
+        if offline:
+            raise _offline_error("target", name) from None
         first_line = str(error).strip().splitlines()[0]
         raise EngineError(f"the target {name} could not be loaded: {first_line:.300}") from None
     return Target(
@@ -222,13 +231,37 @@ def _folder_of(name: str) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
+    offline, parts = _is_out_of_reach(name), ["*.json", "*.safetensors"]
     try:
-        return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors"]))
+        return Path(snapshot_download(name, allow_patterns=parts, local_files_only=offline))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        if offline:
+            raise _offline_error("drafter", name) from None
         first_line = str(error).strip().splitlines()[0]
         raise EngineError(
             f"the drafter {name} is no folder, and no hub model that can be fetched: {first_line:.300}"
         ) from None
+
+
+def _is_out_of_reach(name: str) -> bool:
+    """Whether `name` is no folder and the hub does not answer one quick question.
+
+    Asked first, since the hub's client tries each file six times, half a minute each, before it gives up.
+    """
+    if Path(name).is_dir():
+        return False
+    try:
+        get_session().head(constants.ENDPOINT, timeout=HUB_ANSWERS_S)
+    except Exception:  # of httpx or of httpx2, as the hub's client has it; whatever it is, nothing answered
+        return True
+    return False
+
+
+def _offline_error(part: str, name: str) -> EngineError:
+    return EngineError(
+        f"the {part} {name} is no folder and not in the hub's cache, and {constants.ENDPOINT} can't be "
+        "reached; connect once, or pass a folder"
+    )
 
 
 def _device(name: str) -> torch.device:
