@@ -7,6 +7,7 @@ Not here: the form (live.py), reading traces (traces.py).
 
 import itertools
 import threading
+import time
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -17,6 +18,7 @@ from ddviz.engines.base import BUSY, Engine, EngineStatus, GenerateParams
 from ddviz.errors import DdvizError, EngineError
 
 DEAD = {"off", "failed"}
+DECIDES_S = 10.0  # within which an engine begins a run's trace or refuses it; milliseconds as a rule
 CONTROLS = ("pause", "resume", "step", "stop", "restart")
 NO_ENGINE = EngineStatus(
     state="off", message="No engine was started, so only Replay works; start one with: ddviz"
@@ -39,12 +41,15 @@ class Session:
     def __init__(self, engine: Engine | None, registry: Registry) -> None:
         self.engine, self.registry = engine, registry
         self.run: Run | None = None
-        self._before: Run | None = None  # what to show again where the engine refuses a run
         self._lock = threading.Lock()
         self._nonces = itertools.count(1)
 
     def generate(self, params: GenerateParams, one_step: bool = False) -> Run:
-        """Begin a run, with `one_step` to pause after one step. Raises DdvizError where it can't begin."""
+        """Begin a run, with `one_step` to pause after one step.
+
+        Raises DdvizError where it can't begin, also where the engine refuses it; the run before stays the
+        current one then.
+        """
         if self.engine is None:
             raise EngineError(NO_ENGINE.message)
         params.checked()
@@ -56,9 +61,20 @@ class Session:
             self.engine.generate(params, path)
             if one_step:
                 self.engine.step()
-            self._before = self.run
+            self._await_decision(path)
             self.run = Run(self.registry.add(path), path, params, next(self._nonces))
             return self.run
+
+    def _await_decision(self, path: Path) -> None:
+        """Wait until the engine has begun to write; raises EngineError where it refuses to."""
+        deadline = time.monotonic() + DECIDES_S
+        while not path.exists() and time.monotonic() < deadline:
+            status = self.status()
+            if status.state in DEAD:
+                return  # the status says so, with what to do
+            if status.error and status.state not in BUSY:
+                raise EngineError(status.error)
+            time.sleep(0.01)
 
     def control(self, action: str) -> None:
         """Raises DdvizError for a word that is no control."""
@@ -69,11 +85,7 @@ class Session:
         getattr(self.engine, action)()
 
     def status(self) -> EngineStatus:
-        run = self.run  # before the status: a run begun since then has its own
-        status = NO_ENGINE if self.engine is None else self.engine.status()
-        if status.error and run is not None and run is self.run and not run.path.exists():
-            self.run = self._before  # refused before it wrote anything
-        return status
+        return NO_ENGINE if self.engine is None else self.engine.status()
 
     def growing(self, trace_id: str) -> bool:
         """Whether the engine is writing this trace, or is about to."""

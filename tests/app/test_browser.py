@@ -187,6 +187,23 @@ def test_an_engine_that_refuses_says_why(app, engine):
     )
 
 
+def test_a_refused_run_leaves_the_view_where_it_was(app, engine):
+    app.fill("Max tokens", "30")
+    app.generate()
+    app.viewer().get_by_text("end: max tokens reached").wait_for()
+    app.viewer().locator(".ddviz-chunk").nth(1).click()
+    app.viewer().get_by_text("step 1 ·").wait_for()
+    app.fill("Budget", "0")
+    app.press("Generate")
+    app.page.locator(".ddviz-problem", has_text="budget is 0").wait_for()
+    app.fill("Budget", "5")
+    engine.refusal = "the prompt has 9,000 tokens, the context holds 8,192; shorten it"
+    app.press("Generate")
+    app.page.locator(".ddviz-problem", has_text="9,000 tokens").wait_for()
+    app.page.wait_for_timeout(1500)  # the page has asked for the engine's status since
+    assert app.viewer().get_by_text("step 1 ·").is_visible()
+
+
 def test_an_engine_that_dies_keeps_what_it_wrote_and_can_be_restarted(app, engine):
     app.generate()
     app.wait_for_steps(3)

@@ -157,10 +157,11 @@ def test_a_run_that_the_engine_refuses_leaves_the_one_before_on_screen(session, 
     first = session.generate(SHORT)
     wait_until(lambda: state(session) == "ready")
     engine.refusal = "the prompt has 9,000 tokens, the context holds 8,192; shorten it"
-    session.generate(SHORT)
+    with pytest.raises(EngineError, match="shorten it"):
+        session.generate(SHORT)
     status = status_function(session)({})
     assert "shorten it" in status["error"]
-    assert status["run"]["trace"] == first.trace
+    assert status["run"] == {"trace": first.trace, "live": False, "nonce": first.nonce}
 
 
 def test_an_engine_that_dies_keeps_the_trace_and_says_so(session, engine):
