@@ -25,7 +25,8 @@ from ddviz.errors import DdvizError
 from ddviz.tree import is_greedy
 
 if TYPE_CHECKING:  # torch: wrong settings and prompts are told before it is loaded
-    from ddviz.engines.torch_engine.engine import Result, TorchEngine
+    from ddviz.engines.torch_engine.engine import TorchEngine
+    from ddviz.engines.torch_engine.run import Result
 
 WARM_UP_TOKENS = 8
 

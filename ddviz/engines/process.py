@@ -104,9 +104,8 @@ class EngineProcess:
             start_new_session=True,  # a Ctrl-C in the terminal is for the app, which then closes stdin
         )
         lines: deque[str] = deque(maxlen=LOG_LINES)
-        with (
-            self._lock
-        ):  # together: a reader of the child before must not mistake this one's status for its own
+        # together: a reader of the child before must not mistake this one's status for its own
+        with self._lock:
             self._child, self._log = child, lines
             self._status = EngineStatus(state="starting", message="starting the engine")
         log = threading.Thread(target=self._read_log, args=(child, lines), daemon=True)

@@ -128,8 +128,9 @@ class Drafter(nn.Module):
         return positions
 
     def forward(self, embeddings: torch.Tensor, cache: SlotCache) -> torch.Tensor:
-        """Embeddings [B, hidden] of the block, root at position cache.length -> hidden states [B-1,
-        hidden].
+        """Hidden states [B-1, hidden] of the positions after the root, which is at position cache.length.
+
+        embeddings [B, hidden] of the block.
         """
         x = embeddings.to(self.dtype)[None]
         positions = torch.arange(cache.length, cache.length + len(embeddings), device=x.device)

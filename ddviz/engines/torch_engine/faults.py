@@ -1,8 +1,7 @@
 """Defects that the embedded engine really commits when DDVIZ_FAULT names one, to try the checks on.
 
 In:  the name of a fault, one of `ddviz.engines.base.FAULTS`.
-Out: a TorchEngine whose one method does the wrong thing. The trace then holds what it did, not what was
-meant.
+Out: a TorchEngine whose one method does the wrong thing. The trace then holds what it did.
 Not here: finding them (check/).
 """
 
@@ -13,14 +12,16 @@ import torch
 from numpy.typing import NDArray
 
 from ddviz.engines.base import FAULTS
-from ddviz.engines.torch_engine.engine import Run, TorchEngine
+from ddviz.engines.torch_engine.engine import TorchEngine
+from ddviz.engines.torch_engine.run import Run
 from ddviz.errors import EngineError
 from ddviz.tree import AcceptedPath, DraftTree, TreeAcceptance, accepted_paths
 
 
 class ChainMask(TorchEngine):
-    """Every node sees all nodes before it, as if the tree were a chain: what a CUDA graph captured
-    without mask does.
+    """Every node sees all nodes before it, as if the tree were a chain.
+
+    A CUDA graph captured without mask does that.
     """
 
     fault = "chain_mask"

@@ -66,8 +66,10 @@ class SlotCache(Cache):
     def commit(self, slots: torch.Tensor, path: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Pack the rows of the accepted path to the front of the step's slots and commit them.
 
-        slots [n] the step's slots, path [k] node indices, rising, path[0] = 0. Returns (source, destination)
-        slots [k].
+        slots  [n] the step's slots
+        path   [k] node indices, rising, path[0] = 0
+
+        Returns (source, destination), slots [k] each.
         """
         source, destination = slots[path], slots[: len(path)]
         if not torch.equal(source, destination):

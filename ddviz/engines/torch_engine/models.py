@@ -83,8 +83,10 @@ class Target:
     ) -> torch.Tensor:
         """Run n tokens behind the committed rows; their KV lies in the cache, uncommitted.
 
-        token_ids, positions [n]; mask [n, committed + n] bool, None = causal. Returns hidden states [n,
-        hidden].
+        token_ids, positions  [n]
+        mask                  [n, committed + n] bool, None = causal
+
+        Returns hidden states [n, hidden].
         """
         self.forwards += 1
         output = self.model.model(

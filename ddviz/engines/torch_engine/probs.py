@@ -1,8 +1,7 @@
 """Rows of the vocabulary in torch, where the logits are: target_probs, and the largest of a row.
 
 In:  logits [n, V] float32.
-Out: probabilities as ddviz/tree/target_probs.py defines them (a test holds the two equal); top values and
-ids.
+Out: probabilities as ddviz/tree/target_probs.py defines them (a test holds the two equal); top values, ids.
 """
 
 import torch

@@ -26,7 +26,8 @@ from ddviz.tree import DraftTree, pack_mask
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ddviz.engines.torch_engine.engine import Committed, Draft, Run, TorchEngine, Verdict, VerifyInput
+    from ddviz.engines.torch_engine.engine import TorchEngine
+    from ddviz.engines.torch_engine.run import Committed, Draft, Run, Verdict, VerifyInput
 
 TARGET_TOP = 8  # m, target tokens kept per node
 RECORDED_CANDIDATES = 16  # K kept per position at least, so that what-if can answer other caps

@@ -1,8 +1,8 @@
 """Which dtype and tree decode fastest on this CPU: measured once, kept in the user's cache.
 
 In:  names of target and drafter.
-Out: Choice, shown by Live. `ddviz record` and `ddviz bench` don't use it: they default to float32, 16-4,
-reproducible.
+Out: Choice, shown by Live. `ddviz record` and `ddviz bench` don't use it:
+they default to float32, 16-4, reproducible.
 Not here: whether a dtype is right; bfloat16 may part from autoregressive output at near-ties.
 
 A CPU with bf16 matrix units verifies a tree in bfloat16 for little more than one token; one without them is
