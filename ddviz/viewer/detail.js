@@ -2,34 +2,41 @@
 
 const STAGE_ORDER = ["draft", "build", "compile", "verify", "commit"];
 
-function createDetail(parent, { onSelect }) {
+function createDetail(parent, { commands }) {
   const pane = append(parent, make("aside", "ddviz-pane ddviz-detail-pane")).lastChild;
-  const body = make("div", "ddviz-scroller");
-  body.tabIndex = 0;
-  body.setAttribute("role", "region");
-  body.setAttribute("aria-label", "Numbers of the selected node");
+  const body = newScroller("", "Numbers of the selected node");
   append(pane, body);
-  let shown = null; // what is drawn already: [step, index]
+  let shown = []; // [step, index] that is drawn already
+  const onSelect = (index) => {
+    commands.choose(index);
+    commands.focusTree(); // the button that was pressed goes with the old numbers
+  };
   return {
-    draw(step, index) {
-      if (shown && shown[0] === step && shown[1] === index) return;
+    draw({ view: step, node: index }) {
+      if (shown[0] === step && shown[1] === index) return;
       shown = [step, index];
-      const isBonus = index === BONUS;
-      const node = isBonus ? step.bonus : step.nodes[index];
-      const sections = node ? [nodeSection(step, node, isBonus, onSelect)] : [];
-      if (node && !isBonus) sections.push(topSection(step, node, onSelect), factSection(step, node, onSelect));
-      if (node && isBonus) sections.push(bonusSection(node, onSelect));
-      body.replaceChildren(...sections.filter(Boolean), stepSection(step));
+      const sections = [...nodeSections(step, index, onSelect), stepSection(step)];
+      keepFocus(body, () => body.replaceChildren(...sections));
     },
     clear() {
-      shown = null;
-      body.replaceChildren();
+      shown = [];
+      keepFocus(body, () => body.replaceChildren());
     },
   };
 }
 
+function nodeSections(step, index, onSelect) {
+  const isBonus = index === BONUS;
+  const node = isBonus ? step.bonus : step.nodes[index];
+  if (!node) return [];
+  const more = isBonus
+    ? [bonusSection(step, node, onSelect)]
+    : [topSection(step, node, onSelect), factSection(step, node, onSelect)];
+  return [nodeSection(step, node, isBonus), ...more].filter(Boolean);
+}
+
 // What it is, and why it was accepted or not.
-function nodeSection(step, node, isBonus, onSelect) {
+function nodeSection(step, node, isBonus) {
   const status = isBonus ? "bonus" : statusOf(node);
   const section = make("section", "ddviz-block");
   const kind = append(
@@ -136,7 +143,8 @@ function factSection(step, node, onSelect) {
   return section;
 }
 
-function bonusSection(bonus, onSelect) {
+function bonusSection(step, bonus, onSelect) {
+  const parent = step.nodes[bonus.parent];
   const section = append(make("section", "ddviz-block"), make("h4", "ddviz-heading", "Numbers"));
   return append(
     section,
@@ -149,7 +157,7 @@ function bonusSection(bonus, onSelect) {
     ]),
     facts([
       ["bytes", bonus.bytes],
-      ["after node", null, null, nodeLink(bonus.parent, "accepted", onSelect)],
+      ["after node", null, null, parent ? nodeLink(bonus.parent, statusOf(parent), onSelect) : null],
       ["emitted", bonus.emitted ? "yes, the next step's root" : "no, the output was cut before it"],
     ]),
   );

@@ -1,5 +1,5 @@
-// Small tools: elements, numbers as text, theme, and a scope that remembers what must be undone at destroy().
-// Model text reaches the page through `textContent` or a canvas only: no function here takes HTML.
+// Small tools for elements. Model text reaches the page through `textContent` or a canvas only: no function here
+// takes HTML.
 
 const SVG_NAMESPACE = "http://www.w3.org/2000/svg";
 
@@ -30,11 +30,22 @@ function button(className, label, title, onClick) {
   return element;
 }
 
+// A button that stays down: `onToggle(isOn)` at every press.
+function toggleButton(className, label, title, onToggle) {
+  const element = button(className, label, title, () => {
+    const isOn = element.getAttribute("aria-pressed") !== "true";
+    element.setAttribute("aria-pressed", String(isOn));
+    onToggle(isOn);
+  });
+  element.setAttribute("aria-pressed", "false");
+  return element;
+}
+
 // Drawn, since not every system's fonts have such signs.
 const ICONS = {
   first: "M3 3V13M13 3L6 8L13 13Z",
-  previous: "M11 3L4 8L11 13Z",
-  next: "M5 3L12 8L5 13Z",
+  previous: "M10.5 3L5 8L10.5 13", // open, so that it is not taken for play
+  next: "M5.5 3L11 8L5.5 13",
   last: "M13 3V13M3 3L10 8L3 13Z",
   play: "M4 2.5L13 8L4 13.5Z",
   pause: "M5 3V13M11 3V13",
@@ -46,120 +57,35 @@ function iconButton(name, title, onClick) {
   svg.setAttribute("aria-hidden", "true");
   const path = makeSvg("path");
   path.setAttribute("d", ICONS[name]);
+  if (name === "previous" || name === "next") path.setAttribute("fill", "none");
   return append(button("ddviz-icon", "", title, onClick), append(svg, path));
 }
 
-// Listeners, observers, timers: everything that outlives a call is made here and ends with `close`.
-function newScope() {
-  const undo = [];
-  const timers = new Map();
-  const scope = {
-    closed: false,
-    listen(target, type, handler, options) {
-      target.addEventListener(type, handler, options);
-      undo.push(() => target.removeEventListener(type, handler, options));
-    },
-    observe(observer, ...targets) {
-      for (const [target, options] of targets) observer.observe(target, options);
-      undo.push(() => observer.disconnect());
-    },
-    later(name, ms, action) {
-      clearTimeout(timers.get(name));
-      timers.set(name, setTimeout(action, ms));
-    },
-    cancel(name) {
-      clearTimeout(timers.get(name));
-      timers.delete(name);
-    },
-    onClose(action) {
-      undo.push(action);
-    },
-    close() {
-      scope.closed = true;
-      for (const timer of timers.values()) clearTimeout(timer);
-      timers.clear();
-      for (const action of undo.splice(0)) action();
-    },
-  };
-  return scope;
+// A part of the page that the keyboard can reach and scroll.
+function newScroller(className, label) {
+  const scroller = make("div", `ddviz-scroller ${className}`.trim());
+  scroller.tabIndex = 0;
+  scroller.setAttribute("role", "region");
+  scroller.setAttribute("aria-label", label);
+  return scroller;
 }
 
-// One drawing per frame, however often it is asked for.
-function newFrame(scope, draw) {
-  let handle = null;
-  scope.onClose(() => cancelAnimationFrame(handle));
-  return () => {
-    handle ??= requestAnimationFrame(() => {
-      handle = null;
-      draw();
-    });
-  };
+// Scrolls the pane alone, never the page around it.
+function keepInView(scroller, element) {
+  const [box, own] = [scroller.getBoundingClientRect(), element.getBoundingClientRect()];
+  if (own.top < box.top + 8) scroller.scrollTop -= box.top - own.top + box.height / 3;
+  else if (own.bottom > box.bottom - 8) scroller.scrollTop += own.bottom - box.bottom + box.height / 3;
 }
 
-// Inside Gradio its `.dark` class decides, elsewhere the reader's system.
-function watchTheme(scope, root, onChange) {
-  const media = matchMedia("(prefers-color-scheme: dark)");
-  const isDark = () =>
-    document.querySelector(".gradio-container") ? document.body.classList.contains("dark") : media.matches;
-  const apply = () => {
-    root.classList.toggle("ddviz-dark", isDark());
-    onChange();
-  };
-  scope.listen(media, "change", apply);
-  scope.observe(new MutationObserver(apply), [document.body, { attributes: true, attributeFilter: ["class"] }]);
-  apply();
+// A status line says a new text once: writing the same again would have a screen reader repeat it.
+function say(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+  element.hidden = !text;
 }
 
-// The colours as the stylesheet has them, for canvases.
-function paletteOf(root) {
-  const style = getComputedStyle(root);
-  const read = (name) => style.getPropertyValue(`--ddviz-${name}`).trim();
-  const names = ["ink", "muted", "faint", "line", "panel", "soft", "accepted", "accepted-ink", "rejected"];
-  names.push("rejected-soft", "bonus", "bonus-soft", "focus", "edge", "warn");
-  return Object.fromEntries(names.map((name) => [name.replace(/-(.)/, (_, c) => c.toUpperCase()), read(name)]));
-}
-
-// A canvas as sharp as the screen; returns its context, scaled to CSS pixels and cleared.
-function sharpContext(canvas, width, height) {
-  const ratio = window.devicePixelRatio || 1;
-  const [w, h] = [Math.max(1, Math.round(width * ratio)), Math.max(1, Math.round(height * ratio))];
-  if (canvas.width !== w || canvas.height !== h) {
-    canvas.width = w;
-    canvas.height = h;
-  }
-  const context = canvas.getContext("2d");
-  context.setTransform(ratio, 0, 0, ratio, 0, 0);
-  context.clearRect(0, 0, width, height);
-  return context;
-}
-
-const ABSENT = "–";
-
-// 0.8230, 0.000412, 1.2e-9: four digits, and never a false zero.
-function precise(value, digits = 4) {
-  if (value === null || value === undefined) return ABSENT;
-  if (Number.isInteger(value)) return String(value);
-  const magnitude = Math.abs(value);
-  if (magnitude < 1e-4 || magnitude >= 1e7) return value.toExponential(2);
-  return value.toPrecision(Math.max(digits, Math.ceil(Math.log10(magnitude))));
-}
-
-function probability(value) {
-  if (value === null || value === undefined) return ABSENT;
-  if (value === 0 || value === 1) return String(value);
-  return value >= 0.0005 ? value.toFixed(3) : value.toExponential(1);
-}
-
-function milliseconds(value) {
-  if (value === null || value === undefined) return ABSENT;
-  return value >= 100 ? value.toFixed(0) : value >= 10 ? value.toFixed(1) : value.toFixed(2);
-}
-
-function shorten(text, most) {
-  const characters = Array.from(text);
-  return characters.length <= most ? text : characters.slice(0, most - 1).join("") + "…";
-}
-
-function clamp(value, low, high) {
-  return Math.min(Math.max(value, low), high);
+// Makes a change; where that takes away what has the focus, `heir` gets it, since keys would go nowhere.
+function keepFocus(heir, change) {
+  const focused = heir.getRootNode().activeElement;
+  change();
+  if (focused && (!focused.isConnected || focused.closest("[hidden]"))) heir.focus({ preventScroll: true });
 }

@@ -21,23 +21,14 @@ from ddviz.trace import Trace
 from ddviz.viewer.view import poll_view, step_view
 
 HERE = Path(__file__).parent
-FILES = (
-    "dom",
-    "layout",
-    "tree_svg",
-    "tree_canvas",
-    "tree_pointer",
-    "tree_card",
-    "table",
-    "tree",
-    "topbar",
-    "scrubber",
-    "text",
-    "detail",
-    "poll",
-    "viewer",
+FILES = (  # a constant must stand before what uses it while the script loads; functions may stand anywhere
+    *("format", "dom", "scope", "theme"),
+    *("layout", "tree_svg", "tree_canvas", "tree_camera", "tree_pointer", "tree_card"),
+    *("waiting", "table", "tree"),
+    *("topbar", "scrubber", "text", "detail", "panels"),
+    *("state", "loader", "address", "player", "feed", "poll", "keys", "viewer"),
 )
-STYLES = ("viewer", "text", "tree", "table", "detail")
+STYLES = ("viewer", "topbar", "scrubber", "panes", "text", "tree", "table", "detail")  # a later rule wins
 
 _PAGE_CSS = "html,body{margin:0;height:100%}.ddviz-page{height:100vh;--ddviz-height:100vh}"
 # Each step is parsed when it is asked for.
@@ -50,14 +41,14 @@ _START_JS = """
     poll: async (since) => polls.find((view) => view.since === since) ?? { ...polls[0], since, steps: [] },
     step: async (i) => JSON.parse(steps[i].textContent),
   };
-  window.ddvizView = ddviz.mount(document.querySelector(".ddviz-page"), source, { live: false });
-  window.ddvizView.focus();
+  ddviz.view = ddviz.mount(document.querySelector(".ddviz-page"), source, { live: false });
+  ddviz.view.focus();
 })();
 """
 
 
 class Assets(NamedTuple):
-    js: str  # all of the viewer, d3-hierarchy and stylesheet included; defines window.ddviz
+    js: str  # all of the viewer, d3-hierarchy and stylesheet included; defines the constant `ddviz`
     css: str  # the stylesheet alone, for reading
 
 
@@ -68,9 +59,9 @@ def assets() -> Assets:
     d3 = _read("vendor/d3-hierarchy.min.js")
     parts = "\n".join(_read(f"{name}.js") for name in FILES)
     js = (
-        '(() => {\n"use strict";\nconst d3 = {};\n'
+        'const ddviz = (() => {\n"use strict";\nconst d3 = {};\n'
         f"(function (exports, module) {{\n{d3}\n}})(d3, {{}});\n"
-        f"const STYLESHEET = {_script_json(css)};\n{parts}\n}})();\n"
+        f"const STYLESHEET = {_script_json(css)};\n{parts}\nreturn {{ mount }};\n}})();\n"
     )
     return Assets(js, css)
 

@@ -3,7 +3,8 @@
 
 const [BAR_WIDEST, BIN_WIDTH] = [18, 3];
 
-function createScrubber(parent, { scope, root, onStep, onFollow, onPlay }) {
+function createScrubber(parent, { scope, root, commands }) {
+  const { goTo } = commands;
   const box = append(parent, make("section", "ddviz-scrubber")).lastChild;
   const buttons = make("div", "ddviz-transport");
   const counter = make("span", "ddviz-counter");
@@ -15,15 +16,15 @@ function createScrubber(parent, { scope, root, onStep, onFollow, onPlay }) {
   chart.setAttribute("aria-label", "Step");
   const tip = make("div", "ddviz-tip");
   tip.hidden = true;
-  const play = iconButton("play", "Play the steps (P)", () => onPlay());
-  const follow = button("ddviz-follow", "Follow", "Follow the newest step (F)", () => onFollow());
+  const play = iconButton("play", "Play the steps (P)", commands.play);
+  const follow = button("ddviz-follow", "Follow", "Follow the newest step (F)", commands.follow);
   append(
     buttons,
-    iconButton("first", "First step (Home)", () => onStep(0)),
-    iconButton("previous", "Previous step (←)", () => onStep(state.step - 1)),
+    iconButton("first", "First step (Home)", () => goTo(0)),
+    iconButton("previous", "Previous step (←)", () => commands.goBy(-1)),
     counter,
-    iconButton("next", "Next step (→)", () => onStep(state.step + 1)),
-    iconButton("last", "Last step (End)", () => onStep(state.rows.length - 1)),
+    iconButton("next", "Next step (→)", () => commands.goBy(1)),
+    iconButton("last", "Last step (End)", commands.goToLast),
     play,
     follow,
   );
@@ -41,12 +42,12 @@ function createScrubber(parent, { scope, root, onStep, onFollow, onPlay }) {
     if (!state.rows.length || event.button !== 0) return;
     dragging = true;
     chart.setPointerCapture(event.pointerId);
-    onStep(stepAt(event));
+    goTo(stepAt(event));
   });
   scope.listen(chart, "pointermove", (event) => {
     if (!state.rows.length) return;
     const i = stepAt(event);
-    if (dragging) onStep(i);
+    if (dragging) goTo(i);
     showTip(tip, chart, state.rows[i], event);
   });
   scope.listen(chart, "pointerup", () => (dragging = false));
@@ -54,37 +55,51 @@ function createScrubber(parent, { scope, root, onStep, onFollow, onPlay }) {
   scope.listen(chart, "pointerleave", () => (tip.hidden = true));
   scope.observe(new ResizeObserver(paint), [chart]);
 
+  function countRows(rows) {
+    for (; state.counted < rows.length; state.counted++) {
+      state.tallest = Math.max(state.tallest, rows[state.counted].accept_len);
+      state.sum += rows[state.counted].accept_len;
+    }
+    last.textContent = rows.length ? ` / ${rows[rows.length - 1].index}` : "";
+    chart.setAttribute("aria-valuemax", String(Math.max(0, rows.length - 1)));
+    paint();
+  }
+
+  function mark(i) {
+    state.step = i;
+    const row = state.rows[i];
+    now.textContent = row ? String(row.index) : ABSENT;
+    chart.setAttribute("aria-valuenow", String(i ?? 0));
+    chart.setAttribute("aria-valuetext", row ? `step ${row.index}, accept length ${row.accept_len}` : "no steps");
+    paint();
+  }
+
+  function clear() {
+    Object.assign(state, { rows: [], tallest: 4, sum: 0, counted: 0 });
+    tip.hidden = true;
+    countRows(state.rows);
+    mark(null);
+  }
+
+  chart.setAttribute("aria-valuemin", "0");
+  clear();
   return {
-    paint,
-    // Takes the viewer's own list of rows, which only ever grows.
-    rows(rows) {
-      if (rows !== state.rows) Object.assign(state, { rows, tallest: 4, sum: 0, counted: 0 });
-      for (; state.counted < rows.length; state.counted++) {
-        state.tallest = Math.max(state.tallest, rows[state.counted].accept_len);
-        state.sum += rows[state.counted].accept_len;
-      }
-      last.textContent = rows.length ? ` / ${rows[rows.length - 1].index}` : "";
-      chart.setAttribute("aria-valuemax", String(Math.max(0, rows.length - 1)));
-      paint();
+    clear,
+    goTo: mark,
+    theme: paint,
+    rows(fresh, all) {
+      state.rows = all;
+      countRows(all);
     },
-    step(i) {
-      state.step = i;
-      const row = state.rows[i];
-      now.textContent = row ? String(row.index) : ABSENT;
-      chart.setAttribute("aria-valuemin", "0");
-      chart.setAttribute("aria-valuenow", String(i ?? 0));
-      chart.setAttribute("aria-valuetext", row ? `step ${row.index}, accept length ${row.accept_len}` : "no steps");
-      paint();
-    },
-    play(visible, on) {
-      play.hidden = !visible;
-      play.setAttribute("aria-pressed", String(on));
-      play.querySelector("path").setAttribute("d", on ? ICONS.pause : ICONS.play);
-    },
-    follow(visible, on) {
-      follow.hidden = !visible;
-      follow.setAttribute("aria-pressed", String(on));
-      follow.textContent = on ? "● Following" : "○ Follow";
+    status({ isLive, follow: isFollowing, playing }) {
+      keepFocus(chart, () => {
+        play.hidden = isLive;
+        follow.hidden = !isLive;
+      });
+      play.setAttribute("aria-pressed", String(playing));
+      play.querySelector("path").setAttribute("d", playing ? ICONS.pause : ICONS.play);
+      follow.setAttribute("aria-pressed", String(isFollowing));
+      follow.textContent = isFollowing ? "● Following" : "○ Follow";
     },
   };
 }

@@ -6,12 +6,9 @@ const COLUMNS = ["node", "token", "parent", "depth", "rank"];
 COLUMNS.push("next_token", "next_sibling", "position", "slot", "flat");
 
 function createTable(parent, { onSelect, palette }) {
-  const scroller = make("div", "ddviz-scroller ddviz-table-box");
-  scroller.tabIndex = 0;
-  scroller.setAttribute("role", "region");
-  scroller.setAttribute("aria-label", "Arrays of the step");
+  const scroller = newScroller("ddviz-table-box", "Arrays of the step");
   parent.append(scroller);
-  let [drawn, rows, selected] = [null, [], null];
+  let [drawn, rows, selected, mask] = [null, [], null, null];
 
   scroller.addEventListener("click", (event) => {
     const row = event.target.closest("tbody tr");
@@ -20,16 +17,26 @@ function createTable(parent, { onSelect, palette }) {
 
   function select(index) {
     selected = index;
-    for (const row of rows) row.classList.toggle("ddviz-selected-row", row.dataset.node === String(index));
+    for (const row of rows) {
+      const isSelected = row.dataset.node === String(index);
+      row.classList.toggle("ddviz-selected-row", isSelected);
+      row.ariaCurrent = isSelected ? "true" : null;
+      if (isSelected) keepInView(scroller, row);
+    }
+  }
+
+  function repaint() {
+    if (mask) paintMask(mask, drawn, palette());
   }
 
   return {
+    element: scroller,
     draw(step) {
       if (drawn === step) return;
       drawn = step;
       rows = step.nodes.map((node) => tableRow(step, node));
       const table = make("table", "ddviz-table");
-      const mask = maskCanvas(step);
+      mask = maskCanvas(step);
       append(table, tableHead(mask), append(make("tbody"), ...rows));
       if (mask) {
         const cell = append(make("td", "ddviz-mask-cell"), mask);
@@ -37,12 +44,13 @@ function createTable(parent, { onSelect, palette }) {
         rows[0].append(cell);
       }
       scroller.replaceChildren(table);
-      if (mask) paintMask(mask, step, palette());
+      repaint();
       select(selected);
     },
     select,
+    repaint,
     clear() {
-      [drawn, rows] = [null, []];
+      [drawn, rows, mask] = [null, [], null];
       scroller.replaceChildren();
     },
   };
@@ -50,8 +58,8 @@ function createTable(parent, { onSelect, palette }) {
 
 function tableHead(mask) {
   const row = make("tr");
-  for (const name of COLUMNS) append(row, make("th", "", name));
-  if (mask) append(row, make("th", "", "mask: node 0, 1, 2 …"));
+  for (const name of COLUMNS) append(row, heading("", name, "col"));
+  if (mask) append(row, heading("", "mask: node 0, 1, 2 …", "col"));
   return append(make("thead"), row);
 }
 
@@ -60,7 +68,7 @@ function tableRow(step, node) {
   const status = statusOf(node);
   row.dataset.node = node.i;
   const cell = (value, isOdd) => append(row, make("td", isOdd ? "ddviz-odd" : "", String(value ?? ABSENT)));
-  append(row, make("th", `ddviz-text-${status}`, `${SIGNS[status]} ${node.i}`.trim()));
+  append(row, heading(`ddviz-text-${status}`, `${SIGNS[status]} ${node.i}`.trim(), "row"));
   append(row, append(make("td"), make("bdi", "ddviz-token", shorten(node.label, 20))));
   for (const value of [node.i === 0 ? -1 : node.parent, node.depth, node.rank]) cell(value);
   for (const value of [node.next_token, node.next_sibling]) cell(value);
@@ -71,9 +79,15 @@ function tableRow(step, node) {
   return row;
 }
 
+function heading(className, text, scope) {
+  return Object.assign(make("th", className, text), { scope });
+}
+
 function maskCanvas(step) {
   if (!step.mask || !step.nodes.length || step.mask.length > MASK_MOST) return null;
   const canvas = make("canvas", "ddviz-mask");
+  canvas.setAttribute("role", "img");
+  canvas.setAttribute("aria-label", "Attention mask: which nodes each node sees");
   canvas.style.width = `${maskCell(step) * step.mask.length}px`;
   canvas.style.height = `${ROW_HEIGHT * step.nodes.length}px`;
   return canvas;

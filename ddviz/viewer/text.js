@@ -4,18 +4,15 @@
 const PROMPT_SHOWN = 280; // characters before a long prompt is folded
 const BLOCK_TOKENS = 250; // a new block begins at the next line end, so that a browser lays out little at a time
 
-function createText(parent, { scope, onPick }) {
+function createText(parent, { scope, commands }) {
   const pane = append(parent, make("section", "ddviz-pane ddviz-text-pane")).lastChild;
   const head = append(make("header", "ddviz-pane-head"), make("h3", "ddviz-title", "Text"));
   const count = append(head, make("span", "ddviz-muted")).lastChild;
-  const scroller = make("div", "ddviz-scroller");
-  scroller.tabIndex = 0;
-  scroller.setAttribute("role", "region");
-  scroller.setAttribute("aria-label", "Prompt and output");
+  const scroller = newScroller("", "Prompt and output");
   const prompt = make("div", "ddviz-prompt");
   const output = make("div", "ddviz-output");
   append(pane, head, append(scroller, prompt, output));
-  const writer = newWriter(output);
+  const [writer, drawPrompt] = [newWriter(output), newPrompt(prompt)];
   let [tail, current, picked, tokens] = [null, [], [], 0];
 
   scope.listen(output, "click", (event) => {
@@ -23,18 +20,33 @@ function createText(parent, { scope, onPick }) {
     const chunk = token?.closest(".ddviz-chunk");
     const selection = output.getRootNode().getSelection?.() ?? getSelection();
     if (!chunk || String(selection)) return; // a selection is for copying
-    onPick(Number(chunk.dataset.step), Number(token.dataset.place));
+    commands.goTo(Number(chunk.dataset.step), Number(token.dataset.place));
   });
 
+  function begin({ prompt: pieces = [], first = null, header = null }) {
+    [tail, current, picked, tokens] = [null, [], [], first ? 1 : 0];
+    drawPrompt(pieces.join(""), header?.notes ?? []);
+    writer.begin(first);
+    count.textContent = "";
+  }
+
+  function markStep(i) {
+    for (const chunk of current) chunk.classList.remove("ddviz-current");
+    current = writer.chunks(i);
+    for (const chunk of current) chunk.classList.add("ddviz-current");
+  }
+
+  function markToken(place) {
+    for (const token of picked) token.classList.remove("ddviz-picked");
+    picked = current.flatMap((chunk) => Array.from(chunk.querySelectorAll(`[data-place="${place}"]`)));
+    for (const token of picked) token.classList.add("ddviz-picked");
+  }
+
   return {
-    begin(view) {
-      [tail, current, picked, tokens] = [null, [], [], view.first ? 1 : 0];
-      drawPrompt(prompt, (view.prompt ?? []).join(""), view.header?.notes ?? []);
-      writer.begin(view.first);
-      count.textContent = "";
-    },
-    rows(rows) {
-      for (const row of rows) {
+    begin,
+    clear: () => begin({}),
+    rows(fresh) {
+      for (const row of fresh) {
         writer.write(row);
         tokens += row.emitted.length;
       }
@@ -45,17 +57,11 @@ function createText(parent, { scope, onPick }) {
       tail = append(writer.block(), make("span", "ddviz-end", reason)).lastChild;
       if (rest) tail.before(make("span", "ddviz-muted", rest));
     },
-    step(i, { follow }) {
-      for (const chunk of current) chunk.classList.remove("ddviz-current");
-      current = writer.chunks(i);
-      for (const chunk of current) chunk.classList.add("ddviz-current");
+    draw({ view, place, follow }) {
+      markStep(view.i);
       if (follow) scroller.scrollTop = scroller.scrollHeight;
       else if (current.length) keepInView(scroller, current[0]);
-    },
-    token(place) {
-      for (const token of picked) token.classList.remove("ddviz-picked");
-      picked = current.flatMap((chunk) => Array.from(chunk.querySelectorAll(`[data-place="${place}"]`)));
-      for (const token of picked) token.classList.add("ddviz-picked");
+      markToken(place);
     },
   };
 }
@@ -119,27 +125,30 @@ function newToken(text, kind, place, endsBlock) {
   return append(token, endsBlock ? make("span", "ddviz-newline") : null);
 }
 
-function drawPrompt(prompt, text, notes) {
-  prompt.hidden = !text && !notes.length;
-  const body = make("span", "ddviz-prompt-text", text);
-  const noted = notes.map((note) => make("p", "ddviz-note-line", `Note: ${note.replace(/\.?$/, ".")}`));
-  prompt.replaceChildren(...noted, make("span", "ddviz-caption", "Prompt"), body);
-  if (text.length <= PROMPT_SHOWN && text.split("\n").length <= 6) return;
+// Returns draw(text, notes); a long prompt can be folded, and stays as the reader left it.
+function newPrompt(box) {
+  let drawn = null;
+  return function draw(text, notes) {
+    if (JSON.stringify([text, notes]) === drawn) return;
+    drawn = JSON.stringify([text, notes]);
+    box.hidden = !text && !notes.length;
+    box.classList.remove("ddviz-folded");
+    const noted = notes.map((note) => make("p", "ddviz-note-line", `Note: ${note.replace(/\.?$/, ".")}`));
+    const body = make("span", "ddviz-prompt-text", text);
+    box.replaceChildren(...noted, make("span", "ddviz-caption", "Prompt"), body);
+    if (text.length > PROMPT_SHOWN || text.split("\n").length > 6) addFold(box, text.length);
+  };
+}
+
+function addFold(box, length) {
   const fold = (folded) => {
-    prompt.classList.toggle("ddviz-folded", folded);
-    toggle.textContent = folded ? `show all ${text.length.toLocaleString("en")} characters` : "fold";
+    box.classList.toggle("ddviz-folded", folded);
+    toggle.textContent = folded ? `show all ${length.toLocaleString("en")} characters` : "fold";
     toggle.setAttribute("aria-expanded", String(!folded));
   };
   const toggle = button("ddviz-link", "", "Show or fold the prompt", () =>
-    fold(!prompt.classList.contains("ddviz-folded")),
+    fold(!box.classList.contains("ddviz-folded")),
   );
-  append(prompt, toggle);
+  append(box, toggle);
   fold(true);
-}
-
-// Scrolls the pane alone, never the page around it.
-function keepInView(scroller, element) {
-  const [box, own] = [scroller.getBoundingClientRect(), element.getBoundingClientRect()];
-  if (own.top < box.top + 8) scroller.scrollTop -= box.top - own.top + box.height / 3;
-  else if (own.bottom > box.bottom - 8) scroller.scrollTop += own.bottom - box.bottom + box.height / 3;
 }

@@ -5,32 +5,40 @@ function createTopbar(parent) {
   const badge = make("span", "ddviz-badge");
   const [mark, word] = [make("span", "ddviz-badge-mark"), make("span")];
   const [name, facts] = [make("bdi", "ddviz-name"), make("div", "ddviz-facts")];
-  const numbers = make("div", "ddviz-numbers");
+  const panel = make("div", "ddviz-numbers");
   const tiles = Object.fromEntries(
     [
       ["accept_length", "accept length"],
       ["tokens_per_s", "tokens/s"],
       ["step_ms", "ms/step"],
       ["steps", "steps"],
-    ].map(([key, label]) => [key, newTile(numbers, label)]),
+    ].map(([key, label]) => [key, newTile(panel, label)]),
   );
-  append(bar, append(badge, mark, word), append(make("div", "ddviz-who"), name, facts), numbers);
+  append(bar, append(badge, mark, word), append(make("div", "ddviz-who"), name, facts), panel);
+
+  function begin({ header }) {
+    name.textContent = header?.name ?? "";
+    name.title = header ? `${header.request_id} · ${header.created} · ${header.engine}` : "";
+    facts.replaceChildren(...(header ? factsOf(header).map(newFact) : []));
+  }
+
+  function stats(numbers) {
+    tiles.accept_length.textContent = numbers ? numbers.accept_length.toFixed(2) : ABSENT;
+    tiles.tokens_per_s.textContent = numbers?.tokens_per_s ? numbers.tokens_per_s.toFixed(1) : ABSENT;
+    tiles.step_ms.textContent = milliseconds(numbers?.step_ms);
+    tiles.steps.textContent = numbers ? numbers.steps.toLocaleString("en") : ABSENT;
+  }
 
   return {
-    header(header) {
-      name.textContent = header?.name ?? "";
-      name.title = header ? `${header.request_id} · ${header.created} · ${header.engine}` : "";
-      facts.replaceChildren(...(header ? factsOf(header).map(newFact) : []));
+    begin,
+    stats,
+    status({ badge: state }) {
+      word.textContent = state.toUpperCase();
+      badge.className = `ddviz-badge ddviz-badge-${state}`;
     },
-    state(word_) {
-      word.textContent = word_.toUpperCase();
-      badge.className = `ddviz-badge ddviz-badge-${word_}`;
-    },
-    stats(stats) {
-      tiles.accept_length.textContent = stats ? stats.accept_length.toFixed(2) : ABSENT;
-      tiles.tokens_per_s.textContent = stats?.tokens_per_s ? stats.tokens_per_s.toFixed(1) : ABSENT;
-      tiles.step_ms.textContent = milliseconds(stats?.step_ms);
-      tiles.steps.textContent = stats ? stats.steps.toLocaleString("en") : ABSENT;
+    clear() {
+      begin({});
+      stats(null);
     },
   };
 }

@@ -6,14 +6,15 @@ function createCard(parent) {
   parent.append(card);
   return {
     hide: () => (card.hidden = true),
-    show(item, view, stage) {
+    // At an item, inside a stage of that size.
+    show(item, view, size) {
       card.replaceChildren(...cardLines(item));
       card.hidden = false;
       const [x, y] = [item.x * view.k + view.x, (item.y + item.h) * view.k + view.y + 10];
       const above = item.y * view.k + view.y - card.offsetHeight - 10;
-      const top = y + card.offsetHeight <= stage.clientHeight - 4 || above < 4 ? y : above;
-      card.style.left = `${clamp(x, 4, Math.max(4, stage.clientWidth - card.offsetWidth - 4))}px`;
-      card.style.top = `${clamp(top, 4, Math.max(4, stage.clientHeight - card.offsetHeight - 4))}px`;
+      const top = y + card.offsetHeight <= size.height - 4 || above < 4 ? y : above;
+      card.style.left = `${clamp(x, 4, Math.max(4, size.width - card.offsetWidth - 4))}px`;
+      card.style.top = `${clamp(top, 4, Math.max(4, size.height - card.offsetHeight - 4))}px`;
     },
   };
 }
@@ -62,5 +63,5 @@ function createLegend() {
     append(legend, append(make("span"), sample, says));
   }
   append(legend, append(make("span", "ddviz-legend-bar"), make("i"), "target probability"));
-  return append(legend, make("span", "ddviz-keys", "← → step   ↑ ↓ node   [ ] parent, child"));
+  return append(legend, make("span", "ddviz-keys", keysLegend()));
 }

@@ -11,20 +11,28 @@ from tests.viewer.fixtures import HOSTILE
 
 pytestmark = pytest.mark.browser
 
-# A source that has `grown` steps so far; `fail` makes it refuse, `calls` counts what it was asked.
+# A source that has `grown` steps so far; `fail` makes it refuse, `calls` counts what it was asked. Step
+# `broken` can't be read, and while `slow` a step comes when `release()` is called.
 STUB = """
 (data) => {
-  window.stub = { grown: data.grown, fail: false, calls: 0, delay: 0, status: null, ended: false };
+  window.stub = { grown: data.grown, fail: false, calls: 0, status: null, ended: false };
+  Object.assign(stub, { slow: false, broken: null, message: null });
   const source = {
     async poll(since) {
       stub.calls++;
       if (stub.fail) throw new Error("engine gone");
       const rows = data.poll.steps.slice(since, stub.grown);
       const end = stub.ended && since + rows.length === stub.grown ? "length" : null;
-      return { ...data.poll, since, total: stub.grown, steps: rows, end, status: stub.status };
+      const { status, message, grown: total } = stub;
+      return { ...data.poll, since, total, steps: rows, end, end_message: end && message, status };
     },
-    async step(i) { return data.steps[i]; },
+    async step(i) {
+      if (i === stub.broken) throw new Error("disk gone");
+      if (stub.slow) await new Promise((release) => (stub.release = release));
+      return data.steps[i];
+    },
   };
+  Object.assign(stub, source);
   window.chosen = [];
   window.view = ddviz.mount(document.querySelector("main"), source,
     { live: data.live, onSelect: (step, node) => chosen.push([step, node]) });
@@ -34,7 +42,7 @@ STUB = """
 
 def open_page(page, path):
     page.goto(path.as_uri())
-    wait_until(page, "ddvizView.state().drawMs !== null")
+    wait_until(page, "ddviz.view.state().drawMs !== null")
 
 
 def mount(page, trace, grown=None, live=True):
@@ -57,7 +65,7 @@ def nodes(page, status):
     return page.locator(f"g.ddviz-node.ddviz-{status}:visible").filter(has=page.locator(".ddviz-label"))
 
 
-def settle(page, step, name="ddvizView"):
+def settle(page, step, name="ddviz.view"):
     wait_until(page, f"{name}.state().step === {step}")
     page.evaluate("() => new Promise((r) => requestAnimationFrame(() => requestAnimationFrame(r)))")
 
@@ -114,16 +122,16 @@ def test_the_keyboard_walks_the_tree(browser, pages, traces):
     with watched_page(browser) as watched:
         page = watched.page
         open_page(page, pages["sampled"])
-        page.evaluate("ddvizView.update({ node: 0 })")
+        page.evaluate("ddviz.view.update({ node: 0 })")
         page.get_by_role("tree").focus()
         page.keyboard.press("]")
         first = view["nodes"][0]["children"][0]
-        assert page.evaluate("ddvizView.state().node") == first
+        assert page.evaluate("ddviz.view.state().node") == first
         page.keyboard.press("ArrowDown")
-        assert page.evaluate("ddvizView.state().node") == view["nodes"][0]["children"][1]
+        assert page.evaluate("ddviz.view.state().node") == view["nodes"][0]["children"][1]
         page.keyboard.press("ArrowUp")
         page.keyboard.press("Shift+ArrowLeft")
-        assert page.evaluate("ddvizView.state().node") == 0
+        assert page.evaluate("ddviz.view.state().node") == 0
         assert page.locator(".ddviz-card").is_visible()
 
 
@@ -150,7 +158,7 @@ def test_a_click_on_text_goes_to_its_step_and_token(browser, pages, traces):
         open_page(page, pages["sampled"])
         page.locator('.ddviz-chunk[data-step="5"] .ddviz-t').last.click()
         settle(page, 5)
-        assert page.evaluate("ddvizView.state().node") == "bonus"
+        assert page.evaluate("ddviz.view.state().node") == "bonus"
         assert page.locator(".ddviz-token-large").inner_text() == view["bonus"]["label"]
         assert page.locator(".ddviz-current").get_attribute("data-step") == "5"
 
@@ -199,10 +207,10 @@ def test_play_goes_on_by_itself_until_the_reader_chooses(browser, pages):
         page = watched.page
         open_page(page, pages["sampled"])
         page.keyboard.press("p")
-        wait_until(page, "ddvizView.state().step === 2")
+        wait_until(page, "ddviz.view.state().step === 2")
         page.keyboard.press("Home")
         page.wait_for_timeout(1200)
-        assert page.evaluate("ddvizView.state().step") == 0
+        assert page.evaluate("ddviz.view.state().step") == 0
 
 
 def test_the_arrays_of_a_step_show_links_positions_and_mask(browser, pages, traces):
@@ -223,7 +231,101 @@ def test_the_arrays_of_a_step_show_links_positions_and_mask(browser, pages, trac
         assert page.locator("canvas.ddviz-mask").is_visible()
         assert page.locator(".ddviz-odd").count() == 0
         rows.nth(3).click()
-        assert page.evaluate("ddvizView.state().node") == 3
+        assert page.evaluate("ddviz.view.state().node") == 3
+
+
+# Keys and focus -----------------------------------------------------------------------------------
+
+
+def test_the_arrays_and_the_keys_are_of_the_same_step(browser, pages, traces):
+    """The tree is hidden behind the arrays, yet [ and ] walk the tree of the step that is shown."""
+    with watched_page(browser) as watched:
+        page = watched.page
+        open_page(page, pages["sampled"])
+        page.get_by_role("button", name="Show the step as arrays").click()
+        page.wait_for_timeout(100)
+        for step in range(1, 5):
+            page.keyboard.press("ArrowRight")
+            settle(page, step)
+            page.evaluate("ddviz.view.update({ node: 0 })")
+            page.keyboard.press("]")
+            first = step_view(traces["sampled"], step)["nodes"][0]["children"][0]
+            assert page.evaluate("ddviz.view.state().node") == first
+            page.keyboard.press("[")
+            assert page.evaluate("ddviz.view.state().node") == 0
+        page.locator("tr[aria-current=true]").get_by_text("◆ 0").wait_for()
+
+
+@pytest.mark.parametrize("arrays", [False, True])
+def test_a_link_that_goes_leaves_the_keys_working(browser, pages, arrays):
+    with watched_page(browser) as watched:
+        page = watched.page
+        open_page(page, pages["sampled"])
+        if arrays:
+            page.get_by_role("button", name="Show the step as arrays").click()
+        page.locator(".ddviz-detail-pane button").first.click()
+        page.keyboard.press("ArrowRight")
+        settle(page, 1)
+        page.locator(".ddviz-detail-pane button").first.focus()
+        for step in (2, 3):  # the first redraws the panel under the focus
+            page.keyboard.press("ArrowRight")
+            settle(page, step)
+
+
+def test_the_end_of_a_run_takes_no_focus_away(browser, traces):
+    with watched_page(browser) as watched:
+        page = watched.page
+        mount(page, traces["sampled"], grown=4)
+        settle(page, 3, "view")
+        page.get_by_role("button", name="Follow the newest step").focus()
+        page.evaluate("stub.ended = true")
+        page.locator(".ddviz-end").wait_for()
+        page.keyboard.press("ArrowLeft")
+        settle(page, 2, "view")
+
+
+def test_brackets_work_on_keyboards_that_need_alt_for_them(browser, pages):
+    with watched_page(browser) as watched:
+        page = watched.page
+        open_page(page, pages["sampled"])
+        press = """(init) => document.querySelector(".ddviz-host").shadowRoot.firstElementChild.dispatchEvent(
+            new KeyboardEvent("keydown", { bubbles: true, cancelable: true, composed: true, ...init }))"""
+        page.evaluate("ddviz.view.update({ node: 0 })")
+        page.evaluate(press, {"key": "]", "altKey": True, "ctrlKey": True, "modifierAltGraph": True})
+        assert page.evaluate("ddviz.view.state().node") == 1
+        page.evaluate(press, {"key": "[", "ctrlKey": True})  # the browser's
+        page.evaluate(press, {"key": "p", "altKey": True})
+        assert page.evaluate("ddviz.view.state().node") == 1
+        page.evaluate(press, {"key": "[", "altKey": True})
+        assert page.evaluate("ddviz.view.state().node") == 0
+
+
+def test_toggles_say_whether_they_are_down(browser, pages):
+    with watched_page(browser) as watched:
+        page = watched.page
+        open_page(page, pages["sampled"])
+        for name in ("Show the step as arrays", "Wide: give the tree the whole width"):
+            pressed = page.get_by_role("button", name=name).get_attribute
+            assert pressed("aria-pressed") == "false"
+            page.get_by_role("button", name=name).click()
+            assert pressed("aria-pressed") == "true"
+        assert page.get_by_role("img", name="Attention mask").is_visible()
+
+
+def test_a_status_is_spoken_once(browser, traces):
+    with watched_page(browser) as watched:
+        page = watched.page
+        mount(page, traces["sampled"], grown=0)
+        page.evaluate("stub.status = { state: 'loading', message: 'Loading the target', progress: 0.4 }")
+        status = page.get_by_role("status").get_by_text("Loading the target")
+        status.wait_for()
+        assert page.get_by_role("progressbar").get_attribute("aria-label") == "Progress of the engine"
+        status.evaluate(
+            "(e) => { window.said = 0; new MutationObserver(() => said++).observe(e, { childList: true }); }"
+        )
+        calls = page.evaluate("stub.calls")
+        wait_until(page, f"stub.calls > {calls + 1}")
+        assert page.evaluate("said") == 0
 
 
 # Hostile text -------------------------------------------------------------------------------------
@@ -234,7 +336,7 @@ def test_hostile_tokens_are_text_everywhere(browser, pages, traces):
         page = watched.page
         open_page(page, pages["hostile"])
         for step in range(0, len(traces["hostile"].steps), 3):
-            page.evaluate(f"ddvizView.update({{ step: {step}, node: 1 }})")
+            page.evaluate(f"ddviz.view.update({{ step: {step}, node: 1 }})")
             settle(page, step)
             page.locator('[data-node="1"] .ddviz-shape').hover()
         text = page.locator(".ddviz-output").inner_text()
@@ -256,7 +358,7 @@ def test_a_thousand_nodes_are_drawn_on_a_canvas(browser, pages):
             "(c) => c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some((v) => v > 0)"
         )
         assert painted
-        page.evaluate("ddvizView.update({ node: 0 })")
+        page.evaluate("ddviz.view.update({ node: 0 })")
         page.keyboard.press("]")
         assert page.locator(".ddviz-spoken").get_attribute("aria-label").startswith("node ")
         page.keyboard.press("[")
@@ -292,6 +394,29 @@ def test_the_theme_follows_the_system_and_inside_gradio_its_dark_class(browser, 
         wait_until(page, f"{colour} === {json.dumps(dark)}")
 
 
+def test_the_mask_follows_the_theme(browser, pages):
+    pixel = "(c) => Array.from(c.getContext('2d').getImageData(2, 4, 1, 1).data).join()"
+    with watched_page(browser, color_scheme="dark") as watched:
+        page = watched.page
+        open_page(page, pages["sampled"])
+        page.get_by_role("button", name="Show the step as arrays").click()
+        dark = page.locator("canvas.ddviz-mask").evaluate(pixel)
+        page.emulate_media(color_scheme="light")
+        page.wait_for_timeout(100)
+        assert page.locator("canvas.ddviz-mask").evaluate(pixel) != dark
+
+
+def test_the_hover_card_does_not_outlive_the_drawing_it_belongs_to(browser, pages):
+    with watched_page(browser) as watched:
+        page = watched.page
+        open_page(page, pages["sampled"])
+        page.locator('[data-node="1"] .ddviz-shape').hover()
+        page.locator(".ddviz-card").wait_for()
+        page.set_viewport_size({"width": 1000, "height": 700})
+        page.locator(".ddviz-card").wait_for(state="hidden")
+        assert page.locator(".ddviz-ring-hover").is_hidden()
+
+
 # A live source ------------------------------------------------------------------------------------
 
 
@@ -305,7 +430,7 @@ def test_a_live_view_waits_then_follows_the_newest_step(browser, traces):
         page.evaluate("stub.status = null, stub.grown = 3")
         settle(page, 2, "view")
         assert page.locator(".ddviz-badge").inner_text() == "LIVE"
-        assert page.locator(".ddviz-waiting").count() == 0
+        assert page.locator(".ddviz-waiting").is_hidden()
         page.evaluate("stub.grown = 5")
         settle(page, 4, "view")
         assert page.locator(".ddviz-chunk").count() == 5
@@ -353,6 +478,122 @@ def test_a_source_that_fails_is_named_and_tried_again(browser, traces):
         page.evaluate("stub.fail = false, stub.grown = 4")
         settle(page, 3, "view")
         assert page.locator(".ddviz-banner").is_hidden()
+
+
+def test_a_step_that_cannot_be_read_is_named_until_one_can(browser, traces):
+    with watched_page(browser) as watched:
+        page = watched.page
+        mount(page, traces["sampled"], live=False)
+        wait_until(page, "view.state().drawMs !== null")
+        page.evaluate("stub.broken = 4, view.update({ step: 4 })")
+        page.locator(".ddviz-banner").get_by_text("Step 4 can't be read (disk gone).").wait_for()
+        page.evaluate("view.update({ step: 5 })")
+        page.get_by_text("step 5 ·").wait_for()
+        assert page.locator(".ddviz-banner").is_hidden()
+
+
+def test_why_a_run_failed_stays_in_view(browser, traces):
+    with watched_page(browser) as watched:
+        page = watched.page
+        mount(page, traces["sampled"], grown=2)
+        page.evaluate("stub.message = 'out of memory', stub.ended = true, stub.grown = 4")
+        page.locator(".ddviz-banner").get_by_text("out of memory").wait_for()
+        page.evaluate("view.update({ live: true })")  # asks again
+        page.wait_for_timeout(300)
+        assert page.locator(".ddviz-banner").inner_text() == "out of memory"
+
+
+def test_a_click_on_a_node_chooses_it_though_the_next_step_is_on_its_way(browser, traces):
+    """While a live run is followed, what is asked for is nearly always ahead of what is shown."""
+    with watched_page(browser) as watched:
+        page = watched.page
+        mount(page, traces["sampled"], grown=3)
+        settle(page, 2, "view")
+        page.evaluate("stub.slow = true, stub.grown = 4")
+        wait_until(page, "view.state().step === 3")
+        page.locator('[data-node="1"] .ddviz-shape').click()
+        page.evaluate("stub.release()")
+        page.wait_for_timeout(100)
+        state = page.evaluate("view.state()")
+        assert (state["step"], state["node"], state["follow"]) == (2, 1, False)
+        assert page.evaluate("chosen") == [[2, 1]]
+        assert current_step(page) == "2"
+        assert "step 2 ·" in page.locator(".ddviz-tree-pane .ddviz-pane-head").inner_text()
+
+
+def test_a_late_step_does_not_replace_a_newer_one(browser, traces):
+    with watched_page(browser) as watched:
+        page = watched.page
+        mount(page, traces["sampled"], grown=6)
+        settle(page, 5, "view")
+        page.evaluate("view.update({ step: 0 })")
+        settle(page, 0, "view")
+        page.evaluate("stub.slow = true, view.update({ step: 1 })")
+        page.evaluate("view.update({ follow: true }), view.update({ node: 2 })")  # 5 is remembered
+        settle(page, 5, "view")
+        page.evaluate("stub.release()")
+        page.wait_for_timeout(100)
+        assert page.evaluate("view.state().node") == 2
+        assert "step 5 ·" in page.locator(".ddviz-tree-pane .ddviz-pane-head").inner_text()
+
+
+def test_a_node_that_the_step_lacks_is_the_default_one(browser, traces):
+    path = step_view(traces["sampled"], 0)["path"]
+    with watched_page(browser) as watched:
+        page = watched.page
+        mount(page, traces["sampled"], live=False)
+        wait_until(page, "view.state().drawMs !== null")
+        for node in ("999", "-1", "'x'"):
+            page.evaluate(f"view.update({{ node: {node} }})")
+            settle(page, 0, "view")
+            assert page.evaluate("view.state().node") is None
+            assert page.locator(".ddviz-detail-pane").get_by_text(f"node {path[-1]}", exact=True).count() == 1
+
+
+def test_play_after_a_live_run_follows_no_more(browser, traces):
+    with watched_page(browser) as watched:
+        page = watched.page
+        mount(page, traces["sampled"], grown=4)
+        settle(page, 3, "view")
+        page.evaluate("stub.ended = true")
+        page.locator(".ddviz-end").wait_for()
+        page.get_by_role("button", name="Play the steps (P)").click()
+        settle(page, 0, "view")
+        assert page.evaluate("view.state().follow") is False
+        page.locator('[data-node="1"] .ddviz-shape').click()  # a choice ends playing
+        page.wait_for_timeout(1000)
+        assert page.evaluate("view.state().step") == 0
+
+
+def test_the_prompt_stays_unfolded_while_the_first_step_is_awaited(browser, traces):
+    with watched_page(browser) as watched:
+        page = watched.page
+        mount(page, traces["sampled"], grown=0, live=False)
+        page.evaluate(
+            """(poll) => view.update({ live: true, source: {
+                 poll: async (since) =>
+                   ({ ...poll, total: 0, steps: [], prompt: ["word ".repeat(200)], end: null }),
+                 step: async () => null } })""",
+            poll_view(traces["greedy"]),
+        )
+        page.get_by_role("button", name="Show or fold the prompt").click()
+        page.wait_for_timeout(700)
+        assert page.get_by_role("button", name="Show or fold the prompt").inner_text() == "fold"
+
+
+def test_another_request_is_drawn_though_its_steps_are_the_same_objects(browser, traces):
+    with watched_page(browser) as watched:
+        page = watched.page
+        mount(page, traces["sampled"], live=False)
+        wait_until(page, "view.state().drawMs !== null")
+        where = lambda: page.locator(".ddviz-svg > g").get_attribute("transform")  # noqa: E731
+        page.wait_for_timeout(100)
+        before = where()
+        page.get_by_role("button", name="Zoom in (+)").click()
+        page.evaluate("view.update({ source: { poll: stub.poll, step: stub.step } })")
+        page.wait_for_timeout(100)
+        page.locator("g.ddviz-node:visible").first.wait_for()
+        assert where() == before
 
 
 def test_another_request_from_the_same_source_starts_afresh(browser, traces):
@@ -470,4 +711,4 @@ def test_destroy_leaves_nothing_behind(browser, traces):
         assert page.evaluate("stub.calls") == calls
         assert page.evaluate("listening") == 0
         assert page.evaluate("document.querySelector('main').childNodes.length") == 0
-        assert page.evaluate("Object.keys(window).filter((k) => k.startsWith('ddviz'))") == ["ddviz"]
+        assert page.evaluate("Object.keys(window).filter((k) => k.startsWith('ddviz'))") == []

@@ -7,7 +7,7 @@ import pytest
 
 from ddviz.errors import TraceError
 from ddviz.viewer import assets, export_html
-from ddviz.viewer.html import FILES, HERE, page
+from ddviz.viewer.html import FILES, HERE, STYLES, page
 from tests.viewer.fixtures import HOSTILE
 from tests.viewer.test_view import chain, trace_of
 
@@ -41,8 +41,25 @@ def test_the_scripts_leave_one_global_and_no_ids():
     for name in FILES:
         source = (HERE / f"{name}.js").read_text("utf-8")
         assert not re.search(r"\.id\s*=[^=]|setAttribute\(.id|getElementById", source), name
-        for written in re.findall(r"window\.(\w+)\s*=[^=]", source):
-            assert written == "ddviz"
+        assert not re.search(r"window\.\w+\s*=[^=]", source), name
+    assert assets().js.startswith("const ddviz = (")
+
+
+def test_no_two_parts_of_the_script_share_a_name():
+    """They are joined in one function, where the second would silently replace the first."""
+    names = []
+    for name in FILES:
+        source = (HERE / f"{name}.js").read_text("utf-8")
+        names += re.findall(r"^(?:async )?function (\w+)", source, re.M)
+        for declared in re.findall(r"^(?:const|let) (\w+|\[[^\]]*\]|\{[^}]*\}) =", source, re.M):
+            names += re.findall(r"\w+", declared)
+    assert len(names) > 100
+    assert sorted(names) == sorted(set(names))
+
+
+def test_every_file_of_the_viewer_is_joined():
+    assert sorted(FILES) == sorted(path.stem for path in HERE.glob("*.js"))
+    assert sorted(STYLES) == sorted(path.stem for path in HERE.glob("*.css"))
 
 
 def test_the_page_allows_its_own_scripts_only(pages):
@@ -70,7 +87,7 @@ def test_a_hostile_token_cannot_leave_its_data_element(tmp_path, token):
 
 def test_a_token_that_looks_like_a_place_in_the_template_is_not_filled(tmp_path):
     trace = trace_of(tmp_path / "t.ddviz", chain(1), token_bytes={0: b"A", 1: b"<!--ddviz:js-->", 2: b"c"})
-    assert page(trace).count("window.ddviz = ") == 1
+    assert page(trace).count("const ddviz = ") == 1
 
 
 def test_the_name_of_a_file_is_hostile_too(tmp_path):
@@ -106,9 +123,30 @@ READ_ON = [
     ("rejected", "rejected-soft"),
     ("bonus", "panel"),
     ("bonus", "bonus-soft"),
+    ("muted", "current"),
+    ("muted", "line"),
+    ("ink", "line"),
+    ("accepted", "current"),
+    ("rejected", "current"),
+    ("warn", "current"),
+    ("accepted", "tint"),
+    ("rejected", "tint"),
+    ("bonus", "tint"),
+    ("warn", "tint"),
+    ("warn", "panel"),
     ("warn", "warn-soft"),
     ("live", "panel"),
     ("focus", "panel"),
+]
+
+SEEN_ON = [  # lines and shapes, and the contrast they need
+    ("faint", "panel", 3),  # borders of unreached nodes
+    ("faint", "soft", 2.9),
+    ("focus", "panel", 3),
+    ("accepted", "panel", 3),
+    ("rejected", "panel", 3),
+    ("bonus", "panel", 3),
+    ("edge", "panel", 2),  # that of a node says the same as its place
 ]
 
 
@@ -119,9 +157,9 @@ def luminance(colour):
 
 
 @pytest.mark.parametrize("scheme", [r"\.ddviz \{", r"\.ddviz\.ddviz-dark \{"])
-def test_every_text_colour_reaches_contrast_aa(scheme):
+def test_every_text_colour_reaches_contrast_aa_and_every_line_is_seen(scheme):
     block = re.search(scheme + r"(.*?)\}", assets().css, re.S)[1]
     colours = dict(re.findall(r"--ddviz-([\w-]+): (#[0-9a-f]{6});", block))
-    for text, ground in READ_ON:
-        lighter, darker = sorted((luminance(colours[text]), luminance(colours[ground])), reverse=True)
-        assert (lighter + 0.05) / (darker + 0.05) >= 4.5, f"{text} on {ground}"
+    for front, ground, least in [(*pair, 4.5) for pair in READ_ON] + SEEN_ON:
+        lighter, darker = sorted((luminance(colours[front]), luminance(colours[ground])), reverse=True)
+        assert (lighter + 0.05) / (darker + 0.05) >= least, f"{front} on {ground}"

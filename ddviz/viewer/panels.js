@@ -1,0 +1,58 @@
+// The panels, in the order in which they stand and are told things. A new panel is one line here.
+//
+// create(parent, viewer) returns any of these methods:
+//
+//   clear()                       another request: forget everything
+//   begin(poll view)              header, prompt and first token; again while there is no step yet
+//   rows(fresh, all)              compact rows of new steps
+//   stats(stats)                  running numbers
+//   end(sentence, tail)           the output is complete
+//   status(situationOf(state))       live or not, what went wrong
+//   goTo(i)                       a step was chosen; its view may be on its way
+//   draw({view, node, place, follow})  a step view, the selected node, its token in the text
+//   theme()                       other colours
+//
+// They do through `viewer.commands` what the reader asks for.
+
+const BARS = { topbar: createTopbar, banner: createBanner, scrubber: createScrubber };
+const PANES = { text: createText, tree: createTree, detail: createDetail }; // text first: it asks where things stand
+const TOLD = ["clear", "begin", "rows", "stats", "end", "status", "goTo", "draw", "theme"];
+
+function newPanels(viewer) {
+  const panels = {};
+  for (const [name, create] of Object.entries(BARS)) panels[name] = create(viewer.root, viewer);
+  const box = append(viewer.root, make("div", "ddviz-panes")).lastChild;
+  for (const [name, create] of Object.entries(PANES)) panels[name] = create(box, viewer);
+  const all = Object.values(panels);
+  for (const what of TOLD) {
+    panels[what] = (...words) => {
+      for (const panel of all) panel[what]?.(...words);
+    };
+  }
+  return panels;
+}
+
+// What the reader can ask for, by a button, a click or a key.
+function newCommands(viewer) {
+  const byReader = true;
+  const goTo = (i, place = null) => viewer.address.goTo(i, { byReader, place });
+  const { state } = viewer;
+  return {
+    goTo, // a step, and perhaps a token of it
+    goBy: (steps) => goTo((state.step ?? 0) + steps),
+    goToLast: () => goTo(newestStep(state)),
+    choose: (node) => viewer.address.choose(node),
+    follow: () => isLive(state) && viewer.address.follow(!state.follow),
+    play: () => !isLive(state) && viewer.player.toggle(),
+    focusTree: () => viewer.panels.tree.focus(),
+    tree: () => viewer.panels.tree.commands, // moves in the tree and of its camera
+  };
+}
+
+// Sentences about what went wrong, above everything.
+function createBanner(parent) {
+  const banner = append(parent, make("div", "ddviz-banner")).lastChild;
+  banner.setAttribute("role", "status");
+  banner.hidden = true;
+  return { status: ({ sentence }) => say(banner, sentence) };
+}
