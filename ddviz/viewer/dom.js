@@ -71,10 +71,10 @@ function newScroller(className, label) {
 }
 
 // Scrolls the pane alone, never the page around it.
-function keepInView(scroller, element) {
+function keepInView(scroller, element, margin = 8) {
   const [box, own] = [scroller.getBoundingClientRect(), element.getBoundingClientRect()];
-  if (own.top < box.top + 8) scroller.scrollTop -= box.top - own.top + box.height / 3;
-  else if (own.bottom > box.bottom - 8) scroller.scrollTop += own.bottom - box.bottom + box.height / 3;
+  if (own.top < box.top + margin) scroller.scrollTop -= box.top - own.top + box.height / 3;
+  else if (own.bottom > box.bottom - margin) scroller.scrollTop += own.bottom - box.bottom + box.height / 3;
 }
 
 // A status line says a new text once: writing the same again would have a screen reader repeat it.

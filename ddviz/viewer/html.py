@@ -25,7 +25,7 @@ FILES = (  # a constant must stand before what uses it while the script loads; f
     *("format", "dom", "scope", "theme"),
     *("layout", "tree_svg", "tree_canvas", "tree_camera", "tree_pointer", "tree_card"),
     *("waiting", "table", "tree"),
-    *("topbar", "scrubber", "text", "detail", "panels"),
+    *("topbar", "scrubber_chart", "scrubber", "text", "detail", "panels"),
     *("state", "loader", "address", "player", "feed", "poll", "keys", "viewer"),
 )
 STYLES = ("viewer", "topbar", "scrubber", "panes", "text", "tree", "table", "detail")  # a later rule wins

@@ -34,7 +34,7 @@ function newLoader(viewer) {
 
   function setProblem(i, error) {
     const before = state.problems.step;
-    state.problems.step = error && `Step ${i} can't be read (${messageOf(error)}).`;
+    state.problems.step = error && `Step ${state.rows[i]?.index ?? i} can't be read (${messageOf(error)}).`;
     if (state.problems.step !== before) viewer.feed.showStatus();
   }
 

@@ -1,98 +1,50 @@
-// The scrubber: one bar per step, as tall as its accept length; more steps than fit are binned.
-// Accepted nodes are painted solid, the bonus as the cap on top.
-
-const [BAR_WIDEST, BIN_WIDTH] = [18, 3];
+// The scrubber: buttons that go from step to step, where we are, and the chart of all steps (scrubber_chart.js).
 
 function createScrubber(parent, { scope, root, commands }) {
-  const { goTo } = commands;
   const box = append(parent, make("section", "ddviz-scrubber")).lastChild;
-  const buttons = make("div", "ddviz-transport");
   const counter = make("span", "ddviz-counter");
-  const [now, last] = [make("b", "", ABSENT), make("span", "ddviz-muted")];
-  append(counter, make("span", "ddviz-muted", "step "), now, last);
-  const chart = make("canvas", "ddviz-chart");
-  chart.tabIndex = 0;
-  chart.setAttribute("role", "slider");
-  chart.setAttribute("aria-label", "Step");
-  const tip = make("div", "ddviz-tip");
-  tip.hidden = true;
+  const [now, last] = [make("b"), make("span", "ddviz-muted")];
   const play = iconButton("play", "Play the steps (P)", commands.play);
-  const follow = button("ddviz-follow", "Follow", "Follow the newest step (F)", commands.follow);
-  append(
-    buttons,
-    iconButton("first", "First step (Home)", () => goTo(0)),
+  const follow = button("ddviz-follow", "", "Follow the newest step (F)", commands.follow);
+  const transport = append(
+    make("div", "ddviz-transport"),
+    iconButton("first", "First step (Home)", () => commands.goTo(0)),
     iconButton("previous", "Previous step (←)", () => commands.goBy(-1)),
-    counter,
+    append(counter, make("span", "ddviz-muted", "step "), now, last),
     iconButton("next", "Next step (→)", () => commands.goBy(1)),
     iconButton("last", "Last step (End)", commands.goToLast),
     play,
     follow,
   );
-  append(box, buttons, append(make("div", "ddviz-chart-box"), chart, tip));
-  const state = { rows: [], step: null, tallest: 4, sum: 0, counted: 0 };
-  const paint = newFrame(scope, () => paintChart(chart, state, paletteOf(root)));
+  box.append(transport);
+  const chart = createChart(box, { scope, root, onStep: (i) => commands.goTo(i) });
+  let rows = [];
 
-  const stepAt = (event) => {
-    const x = event.clientX - chart.getBoundingClientRect().left;
-    const { width } = barsOf(state.rows.length, chart.clientWidth);
-    return clamp(Math.floor(x / width), 0, state.rows.length - 1);
-  };
-  let dragging = false;
-  scope.listen(chart, "pointerdown", (event) => {
-    if (!state.rows.length || event.button !== 0) return;
-    dragging = true;
-    chart.setPointerCapture(event.pointerId);
-    goTo(stepAt(event));
-  });
-  scope.listen(chart, "pointermove", (event) => {
-    if (!state.rows.length) return;
-    const i = stepAt(event);
-    if (dragging) goTo(i);
-    showTip(tip, chart, state.rows[i], event);
-  });
-  scope.listen(chart, "pointerup", () => (dragging = false));
-  scope.listen(chart, "pointercancel", () => (dragging = false));
-  scope.listen(chart, "pointerleave", () => (tip.hidden = true));
-  scope.observe(new ResizeObserver(paint), [chart]);
-
-  function countRows(rows) {
-    for (; state.counted < rows.length; state.counted++) {
-      state.tallest = Math.max(state.tallest, rows[state.counted].accept_len);
-      state.sum += rows[state.counted].accept_len;
-    }
-    last.textContent = rows.length ? ` / ${rows[rows.length - 1].index}` : "";
-    chart.setAttribute("aria-valuemax", String(Math.max(0, rows.length - 1)));
-    paint();
+  function goTo(i) {
+    now.textContent = rows[i] ? String(rows[i].index) : ABSENT;
+    chart.mark(i);
   }
 
-  function mark(i) {
-    state.step = i;
-    const row = state.rows[i];
-    now.textContent = row ? String(row.index) : ABSENT;
-    chart.setAttribute("aria-valuenow", String(i ?? 0));
-    chart.setAttribute("aria-valuetext", row ? `step ${row.index}, accept length ${row.accept_len}` : "no steps");
-    paint();
+  function setRows(all) {
+    rows = all;
+    last.textContent = rows.length ? ` / ${rows[rows.length - 1].index}` : "";
+    chart.setRows(rows);
   }
 
   function clear() {
-    Object.assign(state, { rows: [], tallest: 4, sum: 0, counted: 0 });
-    tip.hidden = true;
-    countRows(state.rows);
-    mark(null);
+    chart.clear();
+    setRows([]);
+    goTo(null);
   }
 
-  chart.setAttribute("aria-valuemin", "0");
   clear();
   return {
     clear,
-    goTo: mark,
-    theme: paint,
-    rows(fresh, all) {
-      state.rows = all;
-      countRows(all);
-    },
+    goTo,
+    theme: chart.paint,
+    rows: (fresh, all) => setRows(all),
     status({ isLive, follow: isFollowing, playing }) {
-      keepFocus(chart, () => {
+      keepFocus(chart.element, () => {
         play.hidden = isLive;
         follow.hidden = !isLive;
       });
@@ -102,70 +54,4 @@ function createScrubber(parent, { scope, root, commands }) {
       follow.textContent = isFollowing ? "● Following" : "○ Follow";
     },
   };
-}
-
-// Bars of equal width, or, where they would be too thin, bins of a few steps each.
-function barsOf(count, width) {
-  const fit = width / Math.max(count, 1);
-  const each = fit >= BIN_WIDTH ? 1 : Math.ceil((count * BIN_WIDTH) / width);
-  return { width: Math.min(fit, BAR_WIDEST), each };
-}
-
-function paintChart(chart, { rows, step, tallest, sum }, colours) {
-  const [width, height] = [chart.clientWidth, chart.clientHeight];
-  if (!width) return;
-  const context = sharpContext(chart, width, height);
-  const bars = barsOf(rows.length, width);
-  const unit = (height - 6) / tallest;
-  for (let i = 0; i < rows.length; i += bars.each) {
-    const end = Math.min(i + bars.each, rows.length);
-    let total = 0;
-    for (let j = i; j < end; j++) total += rows[j].accept_len;
-    const mean = total / (end - i);
-    const current = step !== null && step >= i && step < end;
-    paintBar(context, i * bars.width, (end - i) * bars.width, mean, current, { unit, height, colours });
-  }
-  if (rows.length) paintMean(context, sum / rows.length, { unit, height, width, colours });
-}
-
-function paintBar(context, x, width, length, current, { unit, height, colours }) {
-  const gap = width >= 5 ? 1.5 : width >= 3 ? 1 : 0;
-  const accepted = Math.max(0, length - 1);
-  const base = height - 3;
-  if (current) {
-    context.fillStyle = colours.focus;
-    context.globalAlpha = 0.16;
-    context.fillRect(x - 1, 0, Math.max(width - gap, 2) + 2, height);
-  }
-  context.globalAlpha = current ? 1 : 0.62;
-  context.fillStyle = colours.accepted;
-  context.fillRect(x, base - accepted * unit, width - gap, accepted * unit);
-  context.fillStyle = colours.bonus;
-  const bonus = Math.min(length, 1) * unit;
-  context.fillRect(x, base - accepted * unit - bonus, width - gap, Math.max(bonus - 1, 1));
-  if (current) {
-    context.fillStyle = colours.focus;
-    context.fillRect(x - 1, height - 2, Math.max(width - gap, 2) + 2, 2);
-  }
-  context.globalAlpha = 1;
-}
-
-function paintMean(context, mean, { unit, height, width, colours }) {
-  const y = Math.round(height - 3 - mean * unit) + 0.5;
-  context.strokeStyle = colours.muted;
-  context.globalAlpha = 0.55;
-  context.setLineDash([2, 3]);
-  context.beginPath();
-  context.moveTo(0, y);
-  context.lineTo(width, y);
-  context.stroke();
-  context.setLineDash([]);
-  context.globalAlpha = 1;
-}
-
-function showTip(tip, chart, row, event) {
-  tip.hidden = false;
-  tip.textContent = `step ${row.index} · accept length ${row.accept_len} · ${milliseconds(row.ms)} ms`;
-  const x = event.clientX - chart.getBoundingClientRect().left;
-  tip.style.left = `${clamp(x - tip.offsetWidth / 2, 0, Math.max(0, chart.clientWidth - tip.offsetWidth))}px`;
 }

@@ -8,7 +8,7 @@ COLUMNS.push("next_token", "next_sibling", "position", "slot", "flat");
 function createTable(parent, { onSelect, palette }) {
   const scroller = newScroller("ddviz-table-box", "Arrays of the step");
   parent.append(scroller);
-  let [drawn, rows, selected, mask] = [null, [], null, null];
+  let [drawn, rows, mask] = [null, [], null];
 
   scroller.addEventListener("click", (event) => {
     const row = event.target.closest("tbody tr");
@@ -16,12 +16,11 @@ function createTable(parent, { onSelect, palette }) {
   });
 
   function select(index) {
-    selected = index;
     for (const row of rows) {
       const isSelected = row.dataset.node === String(index);
       row.classList.toggle("ddviz-selected-row", isSelected);
       row.ariaCurrent = isSelected ? "true" : null;
-      if (isSelected) keepInView(scroller, row);
+      if (isSelected) keepInView(scroller, row, 2 * ROW_HEIGHT); // not below the head
     }
   }
 
@@ -31,8 +30,8 @@ function createTable(parent, { onSelect, palette }) {
 
   return {
     element: scroller,
-    draw(step) {
-      if (drawn === step) return;
+    draw(step, index) {
+      if (drawn === step) return select(index);
       drawn = step;
       rows = step.nodes.map((node) => tableRow(step, node));
       const table = make("table", "ddviz-table");
@@ -45,7 +44,7 @@ function createTable(parent, { onSelect, palette }) {
       }
       scroller.replaceChildren(table);
       repaint();
-      select(selected);
+      return select(index);
     },
     select,
     repaint,

@@ -20,6 +20,7 @@ function createTopbar(parent) {
     name.textContent = header?.name ?? "";
     name.title = header ? `${header.request_id} · ${header.created} · ${header.engine}` : "";
     facts.replaceChildren(...(header ? factsOf(header).map(newFact) : []));
+    facts.title = Array.from(facts.children, (fact) => fact.textContent).join(" · "); // what a narrow bar cuts
   }
 
   function stats(numbers) {

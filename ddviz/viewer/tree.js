@@ -40,7 +40,8 @@ function createTree(parent, { scope, root, commands, state: chosen }) {
 
   function showArrays(on) {
     pane.classList.toggle("ddviz-as-arrays", on);
-    if (on && state.step) table.draw(state.step);
+    if (!on) table.clear();
+    else if (state.step) table.draw(state.step, state.selected);
   }
 
   function asArrays() {
@@ -55,8 +56,7 @@ function createTree(parent, { scope, root, commands, state: chosen }) {
     state.renderer = renderer;
     stage.classList.toggle("ddviz-uses-canvas", renderer === canvas);
     frame.write(step);
-    if (asArrays()) table.draw(step);
-    table.select(node);
+    if (asArrays()) table.draw(step, node);
     relayout();
   }
 

@@ -294,3 +294,10 @@ def test_a_finished_run_is_among_the_saved_runs(app):
     app.pick("Saved run", "ddtree a run worth keeping")
     assert app.badge() == "RECORDED"
     assert "a-run-worth-keeping" in app.viewer().locator(".ddviz-name").inner_text()
+
+
+def test_the_viewer_leaves_no_global_name_in_the_page(app):
+    app.tab("Replay")
+    app.pick("Sample", "plain story")
+    assert app.page.evaluate("typeof ddviz") == "undefined"
+    assert app.page.evaluate("Object.keys(window).filter((name) => /ddviz|d3/i.test(name))") == []

@@ -151,6 +151,21 @@ def test_a_click_on_a_node_fills_the_panel(browser, pages, traces):
         assert str(rejected["id"]) in panel.locator(".ddviz-grid").inner_text()
 
 
+def test_the_bonus_names_the_node_before_it_by_its_status(browser, pages, traces):
+    views = [step_view(traces["sampled"], i) for i in range(len(traces["sampled"].steps))]
+    with watched_page(browser) as watched:
+        page = watched.page
+        open_page(page, pages["sampled"])
+        for view, sign in (
+            (next(v for v in views if v["path"] == [0]), "◆"),
+            (next(v for v in views if len(v["path"]) > 1), "✓"),
+        ):
+            page.evaluate(f"ddviz.view.update({{ step: {view['i']}, node: 'bonus' }})")
+            settle(page, view["i"])
+            link = page.get_by_role("button", name=f"Select node {view['path'][-1]}", exact=True)
+            assert link.inner_text() == f"{sign} {view['path'][-1]}"
+
+
 def test_a_click_on_text_goes_to_its_step_and_token(browser, pages, traces):
     view = step_view(traces["sampled"], 5)
     with watched_page(browser) as watched:
@@ -232,6 +247,21 @@ def test_the_arrays_of_a_step_show_links_positions_and_mask(browser, pages, trac
         assert page.locator(".ddviz-odd").count() == 0
         rows.nth(3).click()
         assert page.evaluate("ddviz.view.state().node") == 3
+
+
+def test_a_long_table_scrolls_to_the_selected_node(browser, pages):
+    with watched_page(browser) as watched:
+        page = watched.page
+        open_page(page, pages["large"])
+        page.get_by_role("button", name="Show the step as arrays").click()
+        box = page.get_by_role("region", name="Arrays of the step").bounding_box()
+        for node in (500, 3, 900):
+            page.evaluate(f"ddviz.view.update({{ node: {node} }})")
+            settle(page, 0)
+            row = page.locator("tr[aria-current=true]").bounding_box()
+            assert box["y"] + 22 <= row["y"] <= box["y"] + box["height"] - 22
+        page.get_by_role("button", name="Show the step as arrays").click()
+        assert page.locator(".ddviz-table").count() == 0
 
 
 # Keys and focus -----------------------------------------------------------------------------------
