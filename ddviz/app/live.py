@@ -58,9 +58,8 @@ def live_tab(session: Session) -> Any:
     _connect(session, form, bar, viewer)
 
     def load() -> list[Any]:
-        if session.run is None:
-            return [gr.skip()] * (1 + len(form))
-        return [session.viewer_value(), *values(session)]
+        viewer_value = gr.skip() if session.run is None else session.viewer_value()
+        return [viewer_value, *values(session)]
 
     return load, [viewer, *form]
 

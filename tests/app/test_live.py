@@ -1,14 +1,17 @@
 """Live without a browser: the form, the session and the engine, on a FakeEngine."""
 
+import gradio as gr
+import msgspec
 import pytest
 
-from ddviz.app.live import DEFAULTS, Form, params, values
+from ddviz.app.live import DEFAULTS, Form, live_tab, params, values
 from ddviz.app.panels import poll_function, status_function
 from ddviz.app.session import Session
 from ddviz.app.traces import Registry
 from ddviz.engines.base import GenerateParams
 from ddviz.errors import DdvizError, EngineError, TraceError
 from ddviz.trace import load
+from tests.app import fake_engine
 from tests.app.conftest import wait_until
 
 LONG = GenerateParams(prompt="first words", max_new_tokens=100_000)
@@ -191,6 +194,18 @@ def test_a_page_that_is_reloaded_finds_the_run_and_its_settings(session):
     run = session.generate(asked)
     assert session.viewer_value() == {"trace": run.trace, "live": True, "nonce": run.nonce}
     assert values(session) == form(prompt="other words", budget=7, temperature=0.5, max_new_tokens=100_000)
+
+
+def test_a_page_that_opens_later_starts_with_the_tree_measured_to_be_fastest(session, monkeypatch):
+    """The page is built before the engine has measured, so the form must learn of it when it is loaded."""
+    with gr.Blocks():
+        load, outputs = live_tab(session)
+    monkeypatch.setattr(
+        fake_engine, "MODEL", msgspec.structs.replace(fake_engine.MODEL, budget=32, topk_cap=8)
+    )
+    filled = Form(*load()[1:])
+    assert len(load()) == len(outputs)
+    assert filled == form(budget=32, topk_cap=8)
 
 
 def test_a_folder_that_cannot_be_written_is_refused_before_the_run(engine, tmp_path):
