@@ -40,7 +40,7 @@ def app(browser, engine, runs, tmp_path_factory):
         watched_page(browser) as watched,
     ):
         app = AppPage(watched, url)
-        app.fill("Max tokens", "150")
+        app.fill("Max tokens", "400")  # seconds: Pause must come in time
         app.fill("Budget", "60")
         app.fill("Top-k cap", "0")
         app.fill("Temperature", "1")
