@@ -1,5 +1,6 @@
 """What every test may use: `browser`, a chromium driven through playwright (browser.py), and tiny models."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,8 @@ from typing import Any
 import pytest
 
 from tests.browser import launched
+
+os.environ["TRITON_INTERPRET"] = "1"  # GPU kernels run on the CPU; Triton reads it when it is first imported
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,151 @@
+"""Stage 4 of 5, draft -> build -> compile -> VERIFY -> commit: which path the target accepts.
+
+In:  the target's logits [bs*T, V] of one step, TreeBatch, what the requests ask for.
+Out: AcceptedBatch, the same contract from both derivations.
+Not here: the kernels themselves (sglang-kernel), their twins in numpy (ddviz/tree/accept.py).
+
+A batch may mix greedy and sampled requests. A greedy row of a mixed batch is one-hot at its argmax, and its
+coins are one half, so that it takes the path that it takes in a batch of greedy rows alone: a coin of 0 would
+accept a child of probability 0.
+"""
+
+import torch
+from sgl_kernel import tree_speculative_sampling_target_only, verify_tree_greedy
+from sglang.srt.sampling.penaltylib.repetition_penalty import apply_scaling_penalties
+from sglang.srt.sampling.sampling_batch_info import SamplingBatchInfo
+from sglang.srt.speculative.eagle_utils import _seeded_verify_coins
+
+from ddviz.engines.sglang_plugin.batch import AcceptedBatch, TreeBatch
+
+GREEDY_COIN = 0.5
+PROBS_BYTES = 1 << 30  # target probabilities held at once; a larger batch is sampled in parts
+
+
+def adjust_logits(logits: torch.Tensor, info: SamplingBatchInfo, width: int) -> None:
+    """Penalties and logit bias, in place on [bs*T, V]; every node of a request is adjusted alike.
+
+    NOTE: penalties count the tokens before the step, not those of a node's own path, as in SGLang's EAGLE.
+    """
+
+    def rows(values: torch.Tensor) -> torch.Tensor:
+        return values.repeat_interleave(width, dim=0)
+
+    if info.acc_additive_penalties is not None:
+        logits.add_(rows(info.acc_additive_penalties))
+    if info.acc_scaling_penalties is not None:
+        apply_scaling_penalties(logits, rows(info.acc_scaling_penalties))
+    if info.logit_bias is not None:
+        logits.add_(rows(info.logit_bias))
+
+
+def accept_greedy(tree: TreeBatch, logits: torch.Tensor, max_path_len: int) -> AcceptedBatch:
+    """Follow the child that equals the argmax until there is none; that argmax is the bonus.
+
+    logits        [bs*T, V]
+    max_path_len  S, root included
+    """
+    out = _empty(tree, max_path_len)
+    verify_tree_greedy(
+        predicts=out.predicts,
+        accept_index=out.accept_index,
+        accept_token_num=out.num_accepted,
+        candidates=tree.tokens,
+        retrive_index=tree.retrieve_index,
+        retrive_next_token=tree.next_token,
+        retrive_next_sibling=tree.next_sibling,
+        target_predict=logits.argmax(dim=-1).view_as(tree.tokens),
+    )
+    return out
+
+
+def accept_sampled(
+    tree: TreeBatch,
+    logits: torch.Tensor,
+    info: SamplingBatchInfo,
+    seq_lens: torch.Tensor,
+    max_path_len: int,
+    threshold_single: float,
+    threshold_acc: float,
+) -> AcceptedBatch:
+    """One coin a node against the running sum of its children, the bonus from what is left of the row.
+
+    logits    [bs*T, V], adjusted
+    info      temperature, top-k and top-p of every request, its seed where inference is deterministic
+    seq_lens  [bs] committed lengths, which seeded coins depend on
+    """
+    out = _empty(tree, max_path_len)
+    bs, width = tree.tokens.shape
+    coins, final_coins = _coins(info, seq_lens, width, tree.tokens.device)
+    greedy = (info.top_ks == 1).view(bs, 1) if info.is_any_greedy else None
+    if greedy is not None:
+        coins = coins.masked_fill(greedy, GREEDY_COIN)
+        final_coins = final_coins.masked_fill(greedy.view(bs), GREEDY_COIN)
+    part = max(1, PROBS_BYTES // (width * logits.shape[-1] * 4))
+    for start in range(0, bs, part):
+        rows = slice(start, min(start + part, bs))
+        probs = _target_probs(logits.view(bs, width, -1)[rows], info, rows, greedy)
+        tree_speculative_sampling_target_only(
+            predicts=out.predicts,
+            accept_index=out.accept_index[rows],
+            accept_token_num=out.num_accepted[rows],
+            candidates=tree.tokens[rows],
+            retrive_index=tree.retrieve_index[rows],
+            retrive_next_token=tree.next_token[rows],
+            retrive_next_sibling=tree.next_sibling[rows],
+            uniform_samples=coins[rows],
+            uniform_samples_for_final_sampling=final_coins[rows],
+            target_probs=probs,
+            draft_probs=torch.zeros_like(probs),  # scratch: the kernel writes rejected mass into it
+            threshold_single=threshold_single,
+            threshold_acc=threshold_acc,
+            deterministic=True,
+        )
+    return out
+
+
+def _target_probs(
+    logits: torch.Tensor, info: SamplingBatchInfo, rows: slice, greedy: torch.Tensor | None
+) -> torch.Tensor:
+    """Probabilities [n, T, V] float32: temperature, then top-k renormalised, then top-p renormalised."""
+    n, width, vocabulary = logits.shape
+    probs = torch.softmax(logits / info.temperatures[rows].view(n, 1, 1), dim=-1).view(n * width, vocabulary)
+    if info.need_top_k_sampling:
+        probs = _renormalised("top_k", probs, info.top_ks[rows].repeat_interleave(width), 0)
+    if info.need_top_p_sampling:
+        probs = _renormalised("top_p", probs, info.top_ps[rows].repeat_interleave(width), 0.0)
+    probs = probs.view(n, width, vocabulary)
+    if greedy is not None:
+        one_hot = torch.zeros_like(probs).scatter_(-1, logits.argmax(dim=-1, keepdim=True), 1.0)
+        probs = torch.where(greedy[rows].view(n, 1, 1), one_hot, probs)
+    return probs.contiguous()
+
+
+def _renormalised(name: str, probs: torch.Tensor, limits: torch.Tensor, default: float) -> torch.Tensor:
+    """sglang-kernel's compiled filter. Its Python wrapper prefers flashinfer's, for which the first sampled
+    request of a server would wait a minute, while nvcc compiles it.
+    """
+    out = torch.empty_like(probs)
+    getattr(torch.ops.sgl_kernel, f"{name}_renorm_probs").default(probs, out, limits, default)
+    return out
+
+
+def _coins(
+    info: SamplingBatchInfo, seq_lens: torch.Tensor, width: int, device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """One coin a node [bs, T], and one for the bonus [bs], in [0, 1)."""
+    if info.sampling_seed is not None:
+        return _seeded_verify_coins(
+            sampling_seed=info.sampling_seed, seq_lens=seq_lens, draft_token_num=width, device=device
+        )
+    bs = seq_lens.shape[0]
+    return torch.rand((bs, width), device=device), torch.rand((bs,), device=device)
+
+
+def _empty(tree: TreeBatch, max_path_len: int) -> AcceptedBatch:
+    bs, width = tree.tokens.shape
+    device = tree.tokens.device
+    return AcceptedBatch(
+        predicts=torch.zeros(bs * width, dtype=torch.int32, device=device),
+        accept_index=torch.full((bs, max_path_len), -1, dtype=torch.int32, device=device),
+        num_accepted=torch.empty(bs, dtype=torch.int32, device=device),
+    )

@@ -1,0 +1,89 @@
+"""What a tree needs of SGLang 0.5.17 that it lacks: four functions, changed for DDTREE and for nothing else.
+
+Each hook runs the original first and corrects its answer. `assert_applied` is called where they matter, since
+SGLang only logs a hook that it could not apply.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from ddviz.engines.sglang_plugin.algorithm import NAME
+from ddviz.engines.sglang_plugin.requests import refusal
+
+
+def capture_with_mask(original: Callable[..., Any], runner: Any, *args: Any, **kwargs: Any) -> Any:
+    """Capture the target's verify with its mask.
+
+    DFLASH verifies a chain and captures no mask with Triton: a tree replayed through that graph would be
+    verified as a causal chain, silently.
+    """
+    spec_info = original(runner, *args, **kwargs)
+    if runner.model_runner.spec_algorithm.name == NAME and not runner.model_runner.is_draft_worker:
+        spec_info.custom_mask = runner.buffers.custom_mask
+    return spec_info
+
+
+def row_for_two_steps(original: Callable[[Any], int], server_args: Any) -> int:
+    """Width of a request's row of slots beyond the context: two steps are reserved ahead, not one.
+
+    SGLang 0.5.17 leaves room for one; near the context limit the second is written into the neighbour's row
+    (sglang #33579).
+    """
+    extra = original(server_args)
+    if server_args.speculative_algorithm != NAME:
+        return extra
+    return max(extra, 2 * server_args.speculative_num_draft_tokens + server_args.page_size - 1)
+
+
+def relay_no_hidden_states(original: Callable[..., bool], server_args: Any = None) -> bool:
+    """The scheduler need not carry hidden states between steps: they go into the drafter's KV at once."""
+    from sglang.srt.runtime_context import get_server_args
+
+    if (server_args or get_server_args()).speculative_algorithm == NAME:
+        return False
+    return original(server_args)
+
+
+def refuse_what_is_ignored(original: Callable[..., str | None], req: Any, enable_overlap: bool) -> str | None:
+    """Refuse requests that SGLang's tree verify would serve as if they had not asked."""
+    from sglang.srt.runtime_context import get_exec, get_server_args
+
+    args = get_server_args()
+    sentence = original(req, enable_overlap)
+    if args.speculative_algorithm != NAME:
+        return sentence
+    if sentence is not None:
+        return sentence.replace("DFLASH", NAME)
+    budget = args.speculative_ddtree_budget
+    return refusal(
+        req.sampling_params,
+        budget,
+        args.speculative_ddtree_topk_cap or budget,
+        get_exec().deterministic.enable_deterministic_inference,
+    )
+
+
+HOOKS: dict[str, Callable[..., Any]] = {
+    "sglang.srt.model_executor.runner.decode_cuda_graph_runner.DecodeCudaGraphRunner.get_spec_info": (
+        capture_with_mask
+    ),
+    "sglang.srt.mem_cache.allocation_sizing.get_req_to_token_extra_context_len": row_for_two_steps,
+    "sglang.srt.speculative.spec_utils.spec_need_hidden_states": relay_no_hidden_states,
+    "sglang.srt.speculative.dflash_utils.validate_dflash_request": refuse_what_is_ignored,
+}
+
+
+def register_hooks() -> None:
+    from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+
+    for target, hook in HOOKS.items():
+        HookRegistry.register(target, hook, HookType.AROUND)
+
+
+def assert_applied() -> None:
+    """RuntimeError where SGLang did not apply a hook, naming it."""
+    from sglang.srt.plugins.hook_registry import HookRegistry
+
+    missing = sorted(set(HOOKS) - HookRegistry._patched)
+    if missing:
+        raise RuntimeError(f"DDTREE's hook on {missing[0]} was not applied; SGLang's log says why")

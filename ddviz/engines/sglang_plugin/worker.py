@@ -1,0 +1,298 @@
+"""One decoding step of DDTREE in SGLang: draft, build, compile, verify, commit.
+
+In:  a ScheduleBatch in decode; everything else (prefill, pools, the draft's CUDA graph, writing the drafter's
+     KV) is DFLASH's and inherited.
+Out: GenerationBatchResult, B tokens a request of which accept_lens count.
+Not here: the stages' arithmetic, one file each.
+
+    B  block size: what the drafter drafts, and the longest accepted path, root included
+    T  nodes that the target verifies a request, root included; trees that are smaller are padded
+
+No host sync anywhere: with overlap scheduling the CPU prepares the next step while this one runs.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from sglang.srt.distributed import get_tp_group
+from sglang.srt.layers.sampler import apply_custom_logit_processor
+from sglang.srt.managers.schedule_batch import ScheduleBatch
+from sglang.srt.managers.scheduler import GenerationBatchResult
+from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode, ForwardBatch, ForwardMode
+from sglang.srt.runtime_context import get_exec, get_spec
+from sglang.srt.sampling.sampling_batch_info import SamplingBatchInfo
+from sglang.srt.speculative.dflash_worker_v2 import DFlashWorkerV2, _prepare_dflash_draft_block_unchecked
+from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
+from sglang.srt.speculative.spec_utils import GrammarTree, build_grammar_vocab_mask
+
+from ddviz.engines.sglang_plugin.acceptance import accept_greedy, accept_sampled, adjust_logits
+from ddviz.engines.sglang_plugin.batch import AcceptedBatch, TreeBatch
+from ddviz.engines.sglang_plugin.commit import KVPacker
+from ddviz.engines.sglang_plugin.draft_head import DraftHead
+from ddviz.engines.sglang_plugin.hooks import assert_applied
+from ddviz.engines.sglang_plugin.requests import tree_limits
+from ddviz.engines.sglang_plugin.self_check import check_graph_sees_the_tree
+from ddviz.engines.sglang_plugin.tree_kernels import build_trees, compile_trees
+from ddviz.engines.sglang_plugin.verify_input import DDTreeDraftInput, DDTreeVerifyInput
+
+
+class DDTreeWorker(DFlashWorkerV2):
+    """DFLASH's worker with a tree where it has a chain.
+
+    NOTE: DFlashWorkerV2 looks up what it lacks in the target's worker, so a misspelt attribute does not fail:
+    every attribute of this class is set in __init__ or alloc_memory_pool.
+    """
+
+    def __init__(self, server_args: Any, gpu_id: int, ps: Any, nccl_port: int, target_worker: Any) -> None:
+        self.tree_width = int(server_args.speculative_num_draft_tokens)
+        self.budget = int(server_args.speculative_ddtree_budget)
+        self.topk_cap = int(server_args.speculative_ddtree_topk_cap) or self.budget
+        assert_applied()
+        # These arguments are this worker's own copy. The drafter must see its block, B wide; both attention
+        # backends and graph runners read T from the published ones.
+        server_args.override("ddviz", speculative_num_draft_tokens=server_args.speculative_dflash_block_size)
+        super().__init__(server_args, gpu_id, ps, nccl_port, target_worker)
+        lm_head = getattr(target_worker.model_runner.model, "lm_head", None)
+        self._head = DraftHead(lm_head, self.block_size, k=self.topk_cap, tp_group=get_tp_group())
+        self._packer: KVPacker | None = None
+        self._whole_mask_rows = get_exec().deterministic.enable_deterministic_inference
+        self._limits: tuple[list[tuple[int, int]], torch.Tensor, torch.Tensor] | None = None
+        self._path_offsets = torch.arange(self.block_size, device=self.device)
+
+    def alloc_memory_pool(self, *args: Any, **kwargs: Any) -> None:
+        super().alloc_memory_pool(*args, **kwargs)
+        self._packer = KVPacker(self.model_runner.token_to_kv_pool)
+
+    def init_cuda_graphs(self) -> None:
+        super().init_cuda_graphs()
+        check_graph_sees_the_tree(self)
+
+    def _maybe_build_draft_sampler(self) -> DraftHead:
+        """Called only where graphs are captured: what it returns becomes the tail of the draft's graph."""
+        self._head.reserve(max(get_exec().graph.cuda_graph_config.decode.bs))
+        return self._head
+
+    def _make_next_draft_input_prefill(self, *, bonus_tokens: torch.Tensor, seq_lens: torch.Tensor) -> Any:
+        return DDTreeDraftInput.of(bonus_tokens, seq_lens)
+
+    def _make_next_draft_input_decode(self, *, bonus_tokens: torch.Tensor, new_seq_lens: torch.Tensor) -> Any:
+        return DDTreeDraftInput.of(bonus_tokens, new_seq_lens)
+
+    def forward_batch_generation(
+        self,
+        batch: ScheduleBatch,
+        on_publish: Callable[[torch.Tensor], None] | None = None,
+        grammar_barrier: Callable[[], None] | None = None,
+    ) -> GenerationBatchResult:
+        if batch.forward_mode.is_extend() or batch.is_extend_in_batch or batch.forward_mode.is_idle():
+            return super().forward_batch_generation(batch, on_publish, grammar_barrier)
+        with torch.inference_mode():
+            return self._step(batch, on_publish, grammar_barrier)
+
+    def _step(
+        self,
+        batch: ScheduleBatch,
+        on_publish: Callable[[torch.Tensor], None] | None,
+        grammar_barrier: Callable[[], None] | None,
+    ) -> GenerationBatchResult:
+        seq_lens = batch.seq_lens
+        seq_lens.record_stream(torch.get_device_module(self.device).current_stream())
+
+        top_logprobs, top_ids = self._draft(batch)
+        tree = self._build(batch, top_logprobs, top_ids)
+        mask = self._compile(batch, tree)
+        logits_output, forward_batch, ran_graph = self._verify(batch, tree, mask, grammar_barrier)
+        accepted = self._accept(batch, tree, logits_output.next_token_logits)
+
+        accept_lens = accepted.num_accepted + 1
+        new_seq_lens = seq_lens + accept_lens.to(seq_lens.dtype)
+        if on_publish is not None:
+            on_publish(new_seq_lens)
+        emitted = self._commit(tree, accepted, accept_lens, logits_output.hidden_states, seq_lens)
+        logits_output.hidden_states = None  # else the scheduler copies it to the host
+        bonus = emitted.gather(1, accepted.num_accepted.long().unsqueeze(1)).squeeze(1)
+        return GenerationBatchResult(
+            logits_output=logits_output,
+            next_token_ids=emitted.view(-1),
+            accept_lens=accept_lens,
+            can_run_cuda_graph=ran_graph,
+            next_draft_input=DDTreeDraftInput.of(bonus, new_seq_lens),
+            speculative_num_draft_tokens=self.block_size,
+            new_seq_lens=new_seq_lens,
+            extra_keep_alive_refs=[forward_batch, tree, mask],
+        )
+
+    # 1. draft
+
+    def _draft(self, batch: ScheduleBatch) -> tuple[torch.Tensor, torch.Tensor]:
+        """One forward of the drafter over [root, mask x (B-1)]: log-probabilities and ids [bs, B-1, K]."""
+        bs = len(batch.seq_lens)
+        self._ensure_draft_block_buffers(bs)
+        block_ids, positions, slots = (
+            self._draft_block_ids_buf[:bs],
+            self._draft_block_positions_buf[:bs],
+            self._draft_verify_out_cache_loc_buf[:bs],
+        )
+        _prepare_dflash_draft_block_unchecked(
+            bonus_tokens=batch.spec_info.bonus_tokens.view(-1),
+            prefix_lens=batch.seq_lens.view(-1),
+            req_pool_indices=batch.req_pool_indices.view(-1),
+            req_to_token=self.model_runner.req_to_token_pool.req_to_token,
+            block_ids_out=block_ids,
+            positions_out=positions,
+            cache_loc_out=slots,
+            mask_token_id=int(self._mask_token_id),
+        )
+        embeddings = self.target_worker.model_runner.model.get_input_embeddings()(block_ids)
+        host_lens, host_sum = self._host_bound(batch, self.block_size)
+        forward_batch = ForwardBatch(
+            forward_mode=ForwardMode.TARGET_VERIFY,
+            batch_size=bs,
+            input_ids=block_ids.flatten(),
+            req_pool_indices=batch.req_pool_indices,
+            seq_lens=batch.seq_lens,
+            out_cache_loc=slots.reshape(-1),
+            seq_lens_sum=host_sum,
+            seq_lens_cpu=host_lens,
+            positions=positions.reshape(-1),
+            input_embeds=embeddings.view(-1, embeddings.shape[-1]),
+            spec_algorithm=SpeculativeAlgorithm.DFLASH,
+            spec_info=self._draft_block_spec_info,
+            capture_hidden_mode=CaptureHiddenMode.NULL,
+        )
+        out = self.draft_model_runner.forward(forward_batch)
+        if out.can_run_graph:
+            return self._head.captured(bs)
+        return self._head.top_k(out.logits_output.hidden_states)
+
+    # 2. build
+
+    def _build(self, batch: ScheduleBatch, top_logprobs: torch.Tensor, top_ids: torch.Tensor) -> TreeBatch:
+        tree = TreeBatch.empty(len(batch.seq_lens), self.tree_width, self.device)
+        budgets, caps = self._budgets_and_caps(batch)
+        build_trees(tree, top_logprobs, top_ids, batch.spec_info.bonus_tokens, budgets, caps)
+        return tree
+
+    def _budgets_and_caps(self, batch: ScheduleBatch) -> tuple[torch.Tensor, torch.Tensor]:
+        """[bs] int32 each, copied to the device only when they change."""
+        limits = [
+            tree_limits(req.sampling_params.custom_params, self.budget, self.topk_cap) for req in batch.reqs
+        ]
+        if self._limits is None or self._limits[0] != limits:
+            both = torch.tensor(limits, dtype=torch.int32, pin_memory=True).T.contiguous()
+            budgets, caps = both.to(self.device, non_blocking=True)
+            self._limits = (limits, budgets, caps)
+        return self._limits[1:]
+
+    # 3. compile
+
+    def _compile(self, batch: ScheduleBatch, tree: TreeBatch) -> torch.Tensor:
+        """Fill the rest of `tree`; returns the mask, where possible the attention backend's own buffer."""
+        bs = len(batch.seq_lens)
+        backend = self.model_runner.attn_backend
+        owned = backend.verify_mask
+        if owned is not None and owned.fits(bs):
+            mask = owned.buffer
+        else:
+            _, tokens = self._host_bound(batch, self.tree_width)
+            mask = torch.empty(self.tree_width * tokens, dtype=torch.uint8, device=self.device)
+        req_to_token = self.model_runner.req_to_token_pool.req_to_token
+        compile_trees(
+            tree, batch.seq_lens, batch.req_pool_indices, req_to_token, mask, whole_rows=self._whole_mask_rows
+        )
+        return mask
+
+    # 4. verify
+
+    def _verify(
+        self,
+        batch: ScheduleBatch,
+        tree: TreeBatch,
+        mask: torch.Tensor,
+        grammar_barrier: Callable[[], None] | None,
+    ) -> tuple[Any, ForwardBatch, bool]:
+        """One forward of the target over all nodes, then everything that changes its logits."""
+        grammar_tree = None
+        if batch.has_grammar:  # its copy to the host starts before the forward and runs beside it
+            grammar_tree = GrammarTree.from_device(tree.next_token, tree.next_sibling, tree.tokens)
+        forward_batch = self._forward_batch(batch, DDTreeVerifyInput.of(tree, mask), tree.slots)
+        out = self.target_worker.forward_batch_generation(
+            batch=None, forward_batch=forward_batch, is_verify=True, skip_attn_backend_init=True
+        )
+        logits = out.logits_output.next_token_logits
+        info: SamplingBatchInfo = batch.sampling_info
+        if info.has_custom_logit_processor:
+            apply_custom_logit_processor(logits, info, num_tokens_in_batch=tree.width)
+        adjust_logits(logits, info, tree.width)
+        if grammar_tree is not None:
+            grammar_mask = build_grammar_vocab_mask(
+                reqs=batch.reqs,
+                tree=grammar_tree,
+                sampling_info=info,
+                device=logits.device,
+                barrier=grammar_barrier,
+            )
+            if grammar_mask is not None:
+                grammar_mask.apply(logits)
+        return out.logits_output, forward_batch, out.can_run_cuda_graph
+
+    def _forward_batch(
+        self, batch: ScheduleBatch, verify_input: DDTreeVerifyInput, slots: torch.Tensor
+    ) -> ForwardBatch:
+        batch.out_cache_loc = slots.view(-1)
+        kept = batch.seq_lens_cpu, batch.seq_lens_sum
+        batch.seq_lens_cpu, batch.seq_lens_sum = self._host_bound(batch, self.tree_width)
+        forward_batch, _ = verify_input.prepare_for_verify(batch, self.target_worker)
+        batch.seq_lens_cpu, batch.seq_lens_sum = kept
+        return forward_batch
+
+    def _host_bound(self, batch: ScheduleBatch, width: int) -> tuple[torch.Tensor, int]:
+        """Upper bounds of the lengths, known without asking the device, and their sum."""
+        if batch.seq_lens_cpu is not None:
+            bound = batch.seq_lens_cpu + width
+            return bound, int(bound.sum())
+        return batch.spec_info.reserved_seq_lens_cpu, int(batch.spec_info.reserved_seq_lens_sum)
+
+    def _accept(self, batch: ScheduleBatch, tree: TreeBatch, logits: torch.Tensor) -> AcceptedBatch:
+        info: SamplingBatchInfo = batch.sampling_info
+        if info.is_all_greedy:
+            return accept_greedy(tree, logits, self.block_size)
+        spec = get_spec()
+        accepted = accept_sampled(
+            tree,
+            logits,
+            info,
+            batch.seq_lens,
+            self.block_size,
+            spec.speculative_accept_threshold_single,
+            spec.speculative_accept_threshold_acc,
+        )
+        tp_group = get_tp_group()
+        if tp_group.world_size > 1:  # ranks may differ in the last bit of a probability, and in their coins
+            for part in accepted:
+                tp_group.broadcast(part, src=0)
+        return accepted
+
+    # 5. commit
+
+    def _commit(
+        self,
+        tree: TreeBatch,
+        accepted: AcceptedBatch,
+        accept_lens: torch.Tensor,
+        hidden_states: torch.Tensor,
+        seq_lens: torch.Tensor,
+    ) -> torch.Tensor:
+        """Pack the target's KV, append the drafter's; emitted tokens [bs, B], the bonus at num_accepted."""
+        self._packer.pack(tree.slots, accepted)
+        hidden = accepted.rows(hidden_states)
+        slots = tree.slots[:, : self.block_size].contiguous()
+        self._append_target_hidden_to_draft_kv_by_loc(
+            target_hidden=hidden.view(-1, hidden.shape[-1]),
+            cache_loc=slots.view(-1),
+            cache_loc_2d=slots,
+            positions=(seq_lens.unsqueeze(1) + self._path_offsets).view(-1),
+            commit_lens=accept_lens,
+        )
+        return accepted.rows(accepted.predicts).long()

@@ -1,0 +1,67 @@
+"""The checks of `scripts/gpu/check.py`, one module each: NEEDS names engines of `ENGINES`, `run` judges."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from scripts.gpu.lab import TREE, EngineProcess
+
+CHAIN = {**TREE, "speculative_ddtree_budget": 15, "speculative_ddtree_topk_cap": 1}
+WIDE = {**TREE, "speculative_ddtree_budget": 64, "speculative_ddtree_topk_cap": 0}
+DFLASH = {"speculative_algorithm": "DFLASH", "speculative_draft_attention_backend": "triton"}
+MANY = {
+    "tf32": True,
+    "max_running_requests": 64,
+    "cuda_graph_bs_decode": [1, 16, 64],
+    "max_total_tokens": 131072,
+}
+ENGINES: dict[str, dict[str, Any]] = {
+    "ar": {},
+    "tree": {**TREE, "log_steps": True},
+    "wide": {**WIDE, "log_steps": True},
+    "chain": {**CHAIN, "log_steps": True},
+    "dflash": {**DFLASH, "log_steps": True},
+    "tree-eager": {**TREE, "log_steps": True, "disable_cuda_graph": True},
+    "tree-sync": {**TREE, "log_steps": True, "disable_overlap_schedule": True},
+    "tree-eager-sync": {
+        **TREE,
+        "log_steps": True,
+        "disable_cuda_graph": True,
+        "disable_overlap_schedule": True,
+    },
+    "tree-small": {**TREE, "log_steps": True, "max_total_tokens": 4096, "context_length": 768},
+    "tree-many": {**TREE, **MANY},
+    "wide-many": {**WIDE, **MANY},
+    "tree-seeded": {**TREE, "enable_deterministic_inference": True},
+    "tree-asked": {**TREE, "enable_custom_logit_processor": True, "grammar_backend": "llguidance"},
+    "ar-asked": {"enable_custom_logit_processor": True, "grammar_backend": "llguidance"},
+    "ar-bf16": {"dtype": "bfloat16"},
+    "dflash-bf16": {**DFLASH, "dtype": "bfloat16"},
+    "tree-bf16": {**TREE, "dtype": "bfloat16"},
+    "wide-bf16": {**WIDE, "dtype": "bfloat16"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    prompts: list[list[int]]  # token ids of the 60 prompts
+    tags: list[str]
+    target: Path
+    draft: Path
+    out: Path
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What a check found: it passes where no line says why not."""
+
+    figures: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+
+    def claim(self, holds: bool, failure: str) -> None:
+        if not holds:
+            self.failures.append(failure)
+
+
+Engines = Mapping[str, EngineProcess]

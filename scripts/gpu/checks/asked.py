@@ -1,0 +1,92 @@
+"""What a request may ask: honoured, or refused with a sentence; never ignored."""
+
+import json
+from collections import Counter
+
+from scripts.gpu.checks import Context, Engines, Verdict
+
+NEEDS = ("ar-asked", "tree-asked")
+SCHEMA = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "maxLength": 12}, "age": {"type": "integer"}},
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
+
+
+def run(engines: Engines, context: Context) -> Verdict:
+    verdict = Verdict()
+    prompts = context.prompts[:10]
+    plain = {"temperature": 0, "max_new_tokens": 64}
+    said = engines["tree-asked"].generate(prompts, plain)
+    common, _ = Counter(token for answer in said for token in answer.output_ids).most_common(1)[0]
+
+    _equal(
+        verdict, engines, prompts, "logit_bias", {**plain, "logit_bias": {str(common): -100.0}}, never=common
+    )
+    _equal(verdict, engines, prompts, "min_new_tokens", {**plain, "min_new_tokens": 64}, least=64)
+    _processor(verdict, engines, prompts, plain, common)
+    _grammar(verdict, engines, prompts)
+    for name, value in (("repetition_penalty", 1.5), ("frequency_penalty", 1.5), ("presence_penalty", 1.5)):
+        got = engines["tree-asked"].generate(prompts, {**plain, name: value})
+        changed = sum(a.output_ids != b.output_ids for a, b in zip(said, got, strict=True))
+        repeats = [
+            sum(len(a.output_ids) - len(set(a.output_ids)) for a in answers) for answers in (said, got)
+        ]
+        verdict.figures.append(
+            f"{name} {value}: {changed} outputs change, repeated tokens {repeats[0]} -> {repeats[1]}"
+        )
+        verdict.claim(repeats[1] < repeats[0], f"{name} does not reduce repetition")
+    for params, word in (
+        ({"temperature": 1.0, "min_p": 0.1}, "min_p"),
+        ({"temperature": 1.0, "sampling_seed": 3}, "sampling_seed"),
+        ({"custom_params": {"ddtree": {"budget": 17}}}, "budget"),
+        ({"custom_params": {"ddtree": {"budget": 0}}}, "budget"),
+        ({"custom_params": {"ddtree": {"topk_cap": 5}}}, "topk_cap"),
+        ({"custom_params": {"ddtree": {"width": 5}}}, "width"),
+    ):
+        answer = engines["tree-asked"].generate([prompts[0]], {"max_new_tokens": 4, **params})[0]
+        message = str(answer.finish)
+        verdict.figures.append(f"refused: {answer.finish.get('message', message)[:150]}")
+        verdict.claim(word in message and "abort" in message, f"{params} was not refused: {message}")
+    return verdict
+
+
+def _equal(verdict: Verdict, engines: Engines, prompts, what: str, params: dict, never=None, least=0) -> None:
+    wanted, got = (engines[name].generate(prompts, params) for name in NEEDS)
+    same = sum(a.output_ids == b.output_ids for a, b in zip(wanted, got, strict=True))
+    verdict.figures.append(f"{what}: {same} of {len(prompts)} as autoregression")
+    verdict.claim(same == len(prompts), f"{what}: not all as autoregression")
+    verdict.claim(all(never not in a.output_ids for a in got), f"{what}: a forbidden token was said")
+    verdict.claim(all(len(a.output_ids) >= least for a in got), f"{what}: an output is shorter than {least}")
+
+
+def _processor(verdict: Verdict, engines: Engines, prompts, plain: dict, token: int) -> None:
+    from sglang.srt.sampling.custom_logit_processor import DisallowedTokensLogitsProcessor
+
+    params = {**plain, "custom_params": {"token_ids": [token]}}
+    more = {"custom_logit_processor": DisallowedTokensLogitsProcessor.to_str()}
+    wanted, got = (engines[name].generate(prompts, params, **more) for name in NEEDS)
+    same = sum(a.output_ids == b.output_ids for a, b in zip(wanted, got, strict=True))
+    verdict.figures.append(f"custom logit processor: {same} of {len(prompts)} as autoregression")
+    verdict.claim(same == len(prompts), "custom logit processor: not all as autoregression")
+    verdict.claim(all(token not in a.output_ids for a in got), "a disallowed token was said")
+
+
+def _grammar(verdict: Verdict, engines: Engines, prompts) -> None:
+    for temperature in (0, 1.0):
+        params = {"temperature": temperature, "max_new_tokens": 96, "json_schema": json.dumps(SCHEMA)}
+        wanted, got = (engines[name].generate(prompts, params) for name in NEEDS)
+        finished = [a for a in got if a.finish["type"] == "stop"]
+        valid = 0
+        for answer in finished:
+            value = json.loads(answer.text)
+            valid += set(value) == {"name", "age"} and isinstance(value["age"], int)
+        verdict.figures.append(
+            f"JSON schema, T = {temperature}: {valid} of {len(finished)} finished outputs are valid"
+        )
+        verdict.claim(valid == len(finished) > 0, "an output breaks its schema")
+        if temperature == 0:
+            same = sum(a.output_ids == b.output_ids for a, b in zip(wanted, got, strict=True))
+            verdict.figures.append(f"JSON schema: {same} of {len(prompts)} as autoregression")
+            verdict.claim(same == len(prompts), "JSON schema: not all as autoregression")

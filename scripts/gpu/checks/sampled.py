@@ -1,0 +1,128 @@
+"""Sampling is exact: tokens 2 and 3 of 20,000 requests, given token 1, against `ddviz.tree.target_probs`.
+
+Token 1 comes from prefill; tokens 2 and 3 are those of the first verify step (or, where token 2 was not in
+the tree, of the first two). The reference is the target in transformers, float32, through target_probs. A
+G-test pools what is expected fewer than five times; the same samples must fail against a temperature a tenth
+lower, which shows that the test can.
+"""
+
+from collections import Counter
+
+import numpy as np
+import torch
+from scipy import stats
+
+from ddviz.tree import target_probs
+from scripts.gpu.checks import Context, Engines, Verdict
+
+NEEDS = ("tree-many", "tree-seeded", "tree")
+REQUESTS = 20_000
+LEAST = 300  # requests that share a prefix, for it to be tested
+ALARM = 1e-4  # per setting; five settings: 1 false alarm in 2,000 runs
+SETTINGS = (
+    {"temperature": 0.6},
+    {"temperature": 1.0},
+    {"temperature": 1.0, "top_k": 20},
+    {"temperature": 1.0, "top_p": 0.9},
+    {"temperature": 0.6, "top_k": 20, "top_p": 0.9},
+)
+
+
+def run(engines: Engines, context: Context) -> Verdict:
+    verdict = Verdict()
+    reference = Reference(context)
+    prompt = context.prompts[2]
+    for setting in SETTINGS:
+        answers = engines["tree-many"].generate(
+            [prompt] * REQUESTS, {**setting, "max_new_tokens": 3, "ignore_eos": True}
+        )
+        _test(verdict, setting, [tuple(a.output_ids) for a in answers], prompt, reference)
+    _seeds(verdict, engines, context)
+    return verdict
+
+
+class Reference:
+    """Logits of the target after any tokens, in float32."""
+
+    def __init__(self, context: Context) -> None:
+        from transformers import AutoModelForCausalLM
+
+        model = AutoModelForCausalLM.from_pretrained(context.target, dtype=torch.float32)
+        self._model = model.cuda().eval()
+
+    @torch.inference_mode()
+    def logits(self, ids: list[int]) -> np.ndarray:
+        return self._model(torch.tensor([ids], device="cuda")).logits[0, -1].cpu().numpy()
+
+
+def _test(
+    verdict: Verdict, setting: dict, outputs: list[tuple], prompt: list[int], reference: Reference
+) -> None:
+    groups: dict[tuple, Counter] = {}
+    for one, two, three in outputs:
+        groups.setdefault((one,), Counter())[two] += 1
+        groups.setdefault((one, two), Counter())[three] += 1
+    right, wrong, freedom, tested = 0.0, 0.0, 0, 0
+    for prefix, counts in groups.items():
+        if sum(counts.values()) < LEAST:
+            continue
+        logits = reference.logits([*prompt, *prefix])
+        tested += sum(counts.values())
+        g, df = g_test(counts, target_probs(logits, **setting))
+        right, freedom = right + g, freedom + df
+        cooler = {**setting, "temperature": setting["temperature"] * 0.9}
+        wrong += g_test(counts, target_probs(logits, **cooler))[0]
+    p_value, p_wrong = stats.chi2.sf(right, freedom), stats.chi2.sf(wrong, freedom)
+    threshold = stats.chi2.isf(ALARM, freedom)
+    shifts = np.geomspace(1e-5, 1, 400)
+    shift = next(x for x in shifts if stats.ncx2.sf(threshold, freedom, 2 * tested * x) > 0.99)
+    name = ", ".join(f"{key} {value}" for key, value in setting.items())
+    verdict.figures.append(
+        f"{name}: G = {right:.1f}, {freedom} degrees of freedom, p = {p_value:.3g}, {tested} tokens tested; "
+        f"finds a divergence of {shift:.2g} nats with 99 % power; against T x 0.9: p = {p_wrong:.2g}"
+    )
+    verdict.claim(tested > REQUESTS // 2 and freedom > 0, f"{name}: only {tested} tokens could be tested")
+    verdict.claim(p_value > ALARM, f"{name}: tokens are not distributed as target_probs, p = {p_value:.3g}")
+    verdict.claim(p_wrong < ALARM, f"{name}: the test would not have found a temperature a tenth lower")
+
+
+def g_test(counts: Counter, probs: np.ndarray) -> tuple[float, int]:
+    """G statistic of counts against a distribution, and its degrees of freedom; rare tokens are one bin."""
+    total = sum(counts.values())
+    if any(probs[token] == 0 for token in counts):
+        return float("inf"), 1
+    common = np.flatnonzero(probs * total >= 5)
+    observed = np.array([counts[t] for t in common] + [0.0])
+    expected = np.append(probs[common].astype(np.float64), 0) * total
+    observed[-1], expected[-1] = total - observed.sum(), total - expected.sum()
+    if expected[-1] < 5:  # the rest is too small for a bin of its own
+        least = expected[:-1].argmin()
+        observed[least] += observed[-1]
+        expected[least] += expected[-1]
+        observed, expected = observed[:-1], expected[:-1]
+    seen = observed > 0
+    g = 2 * float((observed[seen] * np.log(observed[seen] / expected[seen])).sum())
+    return g, len(expected) - 1
+
+
+def _seeds(verdict: Verdict, engines: Engines, context: Context) -> None:
+    """Seeded requests repeat where inference is deterministic; elsewhere they are refused."""
+    prompts = context.prompts[:8]
+    params = [{"temperature": 1.0, "max_new_tokens": 48, "sampling_seed": 100 + i} for i in range(8)]
+    engine = engines["tree-seeded"]
+    first, second = engine.generate(prompts, params), engine.generate(prompts, params)
+    alone = engine.generate(prompts, params, together=False)
+    other = engine.generate(prompts, [{**p, "sampling_seed": p["sampling_seed"] + 50} for p in params])
+    same = sum(
+        a.output_ids == b.output_ids == c.output_ids for a, b, c in zip(first, second, alone, strict=True)
+    )
+    differ = sum(a.output_ids != b.output_ids for a, b in zip(first, other, strict=True))
+    verdict.figures.append(
+        f"seeds: {same} of 8 repeat alone and in a batch, {differ} of 8 differ with others"
+    )
+    verdict.claim(same == 8, "a seeded request did not repeat")
+    verdict.claim(differ >= 6, "other seeds gave the same outputs")
+    refused = engines["tree"].generate([prompts[0]], params[0])[0]
+    message = str(refused.finish)
+    verdict.figures.append(f"a seed without determinism: {message[:160]}")
+    verdict.claim("sampling_seed" in message, "a seed was ignored where it cannot be honoured")

@@ -1,0 +1,76 @@
+"""Packing accepted KV rows, run by Triton's interpreter on the CPU, against plain indexing."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from ddviz.engines.sglang_plugin.batch import AcceptedBatch
+from ddviz.engines.sglang_plugin.commit import KVPacker
+
+SLOTS, LAYERS = 40, 2
+
+
+def pool(**more):
+    generator = torch.Generator().manual_seed(3)
+    k, v = ([torch.randn((SLOTS, 2, 5), generator=generator) for _ in range(LAYERS)] for _ in range(2))
+    return SimpleNamespace(k_buffer=k, v_buffer=v, **more)
+
+
+def accepted(paths, width, max_path_len):
+    index = torch.full((len(paths), max_path_len), -1, dtype=torch.int32)
+    for b, path in enumerate(paths):
+        index[b, : len(path)] = torch.tensor(path) + b * width
+    count = torch.tensor([len(path) - 1 for path in paths], dtype=torch.int32)
+    return AcceptedBatch(torch.arange(len(paths) * width, dtype=torch.int32), index, count)
+
+
+def test_accepted_rows_move_to_the_front_slots_and_nothing_else_changes():
+    """In path 0, 2, 3 the KV of node 3 goes where node 2 was: node 2 must have been moved before."""
+    width, paths = 6, [[0, 2, 3], [0], [0, 1, 4, 5]]
+    slots = torch.tensor(np.random.default_rng(0).permutation(np.arange(1, SLOTS))[: 3 * width]).view(
+        3, width
+    )
+    kv = pool()
+    before = [buffer.clone() for buffer in (*kv.k_buffer, *kv.v_buffer)]
+
+    KVPacker(kv).pack(slots, accepted(paths, width, max_path_len=4))
+
+    for old, new in zip(before, (*kv.k_buffer, *kv.v_buffer), strict=True):
+        wanted = old.clone()
+        for b, path in enumerate(paths):
+            wanted[slots[b, : len(path)]] = old[slots[b, path]]
+        assert torch.equal(new, wanted)
+
+
+def test_the_one_buffer_of_an_mla_pool_moves_too():
+    latent = torch.randn((SLOTS, 1, 700), dtype=torch.float32)  # 2800 bytes: three tiles
+    old = latent.clone()
+    slots = torch.tensor([[9, 8, 7, 6]])
+    KVPacker(SimpleNamespace(kv_buffer=[latent])).pack(slots, accepted([[0, 3]], 4, max_path_len=3))
+    assert torch.equal(latent[8], old[6])
+    assert torch.equal(latent[[9, 7, 6]], old[[9, 7, 6]])
+
+
+@pytest.mark.parametrize(
+    ("kv", "words"),
+    [
+        (SimpleNamespace(), "cannot move the KV"),
+        (pool(use_hnd=True), "one contiguous row a slot"),
+        (pool(k_scale_buffer=[torch.ones(1)]), "scales"),
+        (SimpleNamespace(kv_buffer=[torch.zeros((8, 2, 4)).transpose(0, 1)]), "one contiguous row a slot"),
+    ],
+)
+def test_a_pool_that_keeps_a_slot_otherwise_is_refused(kv, words):
+    with pytest.raises(ValueError, match=words):
+        KVPacker(kv)
+
+
+def test_rows_follow_the_path_whatever_they_hold():
+    batch = accepted([[0, 2], [0, 1, 3]], width=4, max_path_len=3)
+    values = torch.arange(8 * 2).view(8, 2)
+    got = batch.rows(values)
+    assert got[0, :2].tolist() == values[[0, 2]].tolist()
+    assert got[1].tolist() == values[[4, 5, 7]].tolist()
+    assert batch.rows(batch.predicts)[1].tolist() == [4, 5, 7]

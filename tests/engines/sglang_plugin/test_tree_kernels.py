@@ -1,0 +1,115 @@
+"""The GPU builder and compiler against tree/, run by Triton's interpreter on the CPU."""
+
+import numpy as np
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ddviz.engines.sglang_plugin.batch import TreeBatch
+from ddviz.engines.sglang_plugin.tree_kernels import build_trees, compile_trees
+from ddviz.tree import build_tree, compile_ddtree_retrieve, node_positions, tree_mask
+
+
+def draft(rng: np.random.Generator, depths: int, k: int, coarse: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of falling log-probabilities and distinct tokens; coarse ones tie often, as bf16 logits do."""
+    logprobs = np.log(rng.dirichlet(np.ones(k + 3) * 0.4, size=depths) + 1e-9).astype(np.float32)
+    if coarse:
+        logprobs = np.round(logprobs * 2) / 2
+    logprobs = -np.sort(-logprobs, axis=1)[:, :k]
+    ids = np.stack([rng.permutation(1000)[:k] for _ in range(depths)])
+    return np.ascontiguousarray(logprobs, np.float32), ids.astype(np.int64)
+
+
+def run(drafts, roots, budgets, caps, seq_lens, width, whole_rows=False):
+    bs = len(drafts)
+    out = TreeBatch.empty(bs, width, "cpu")
+    build_trees(
+        out,
+        torch.from_numpy(np.stack([lp for lp, _ in drafts])),
+        torch.from_numpy(np.stack([ids for _, ids in drafts])),
+        torch.tensor(roots),
+        torch.tensor(budgets, dtype=torch.int32),
+        torch.tensor(caps, dtype=torch.int32),
+    )
+    req_to_token = torch.arange(8 * 200, dtype=torch.int32).view(8, 200) * 7
+    rows = torch.tensor([(3 * b + 1) % 8 for b in range(bs)])
+    cells = sum(width * (s + width) for s in seq_lens)
+    mask = torch.full((cells,), 9, dtype=torch.uint8)
+    compile_trees(out, torch.tensor(seq_lens), rows, req_to_token, mask, whole_rows=whole_rows)
+    return out, mask, req_to_token[rows]
+
+
+def expected_mask(trees, seq_lens, width, untouched):
+    parts = []
+    for tree, seq_len in zip(trees, seq_lens, strict=True):
+        prefix = np.full((width, seq_len), untouched, np.uint8)
+        parts.append(
+            np.concatenate([prefix, tree_mask(tree.parents, width).astype(np.uint8)], axis=1).ravel()
+        )
+    return np.concatenate(parts)
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    bs=st.integers(1, 4),
+    depths=st.integers(1, 8),
+    k=st.integers(1, 9),
+    width=st.integers(2, 20),
+    coarse=st.booleans(),
+    whole_rows=st.booleans(),
+)
+def test_a_batch_of_trees_equals_tree_bit_for_bit(seed, bs, depths, k, width, coarse, whole_rows):
+    rng = np.random.default_rng(seed)
+    drafts = [draft(rng, depths, k, coarse) for _ in range(bs)]
+    roots = rng.integers(0, 1000, bs).tolist()
+    budgets = rng.integers(1, width, bs).tolist()
+    caps = rng.integers(1, k + 1, bs).tolist()
+    seq_lens = rng.integers(0, 100, bs).tolist()
+
+    out, mask, rows = run(drafts, roots, budgets, caps, seq_lens, width, whole_rows)
+
+    trees = []
+    for b in range(bs):
+        tree = build_tree(*drafts[b], roots[b], budgets[b], caps[b])
+        trees.append(tree)
+        n = len(tree)
+        assert out.counts[b] == n
+        for got, want in (
+            (out.tokens, tree.tokens),
+            (out.parents, tree.parents),
+            (out.depths, tree.depths),
+            (out.ranks, tree.ranks),
+            (out.scores, tree.scores),
+        ):
+            np.testing.assert_array_equal(got[b, :n].numpy(), want)
+        assert (out.parents[b, n:] == -1).all() and (out.depths[b, n:] == 0).all()
+        retrieve = compile_ddtree_retrieve(tree.parents, row=b, width=width)
+        np.testing.assert_array_equal(out.retrieve_index[b].numpy(), retrieve.index)
+        np.testing.assert_array_equal(out.next_token[b].numpy(), retrieve.next_token)
+        np.testing.assert_array_equal(out.next_sibling[b].numpy(), retrieve.next_sibling)
+        np.testing.assert_array_equal(
+            out.positions[b].numpy(), node_positions(seq_lens[b], tree.depths, width)
+        )
+        np.testing.assert_array_equal(
+            out.slots[b].numpy(), rows[b, seq_lens[b] : seq_lens[b] + width].numpy()
+        )
+    np.testing.assert_array_equal(
+        mask.numpy(), expected_mask(trees, seq_lens, width, untouched=1 if whole_rows else 9)
+    )
+
+
+def test_nan_log_probabilities_leave_the_root_alone():
+    logprobs = np.full((3, 2), np.nan, np.float32)
+    out, _, _ = run([(logprobs, np.array([[1, 2]] * 3))], [5], [6], [2], [4], width=7)
+    assert out.counts.tolist() == [1]
+    assert out.tokens[0].tolist() == [5, 0, 0, 0, 0, 0, 0]
+    assert (out.next_token == -1).all()
+
+
+def test_slots_beyond_the_row_are_the_pad_slot_and_never_a_neighbours():
+    """A request whose committed length stands 3 below its row's width: slot 0 is SGLang's dummy slot."""
+    rng = np.random.default_rng(0)
+    out, _, rows = run([draft(rng, 4, 2, False)], [5], [5], [2], [197], width=6)
+    assert out.slots[0, :3].tolist() == rows[0, 197:].tolist()
+    assert out.slots[0, 3:].tolist() == [0, 0, 0]
