@@ -3,16 +3,17 @@
 
 PYTHON ?= python3
 VENV   := .venv
+SGLANG := .venv-sglang
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 PORT   ?= 7860
 TORCH  := torch>=2.11,<2.14
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test lint bench traces docs clean
+.PHONY: help install run test test-sglang lint bench traces docs clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(STAMP)  ## make .venv with the package and what its tests need
 
@@ -32,6 +33,14 @@ test: lint  ## run the tests
 	@command -v dot >/dev/null || echo "dot is missing; install it with: sudo apt-get install graphviz"
 	$(BIN)/python -m pytest
 
+test-sglang: $(SGLANG)/.installed  ## test the plugin inside SGLang, which takes 9 GB of its own; needs no GPU
+	$(SGLANG)/bin/python -m pytest tests/with_sglang
+
+$(SGLANG)/.installed: pyproject.toml
+	test -x $(SGLANG)/bin/python || $(PYTHON) -m venv $(SGLANG)
+	$(SGLANG)/bin/python -m pip install -e '.[sglang,test]'
+	@touch $@
+
 lint: $(STAMP)  ## check style and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -45,5 +54,5 @@ traces: $(STAMP)  ## record the samples in traces/ anew
 docs: $(STAMP)  ## generate docs/trace-format.md and its JSON Schema from the code
 	$(BIN)/python -m ddviz.trace.docs
 
-clean:  ## remove the virtual environment
-	rm -rf $(VENV)
+clean:  ## remove the virtual environments
+	rm -rf $(VENV) $(SGLANG)

@@ -1,0 +1,62 @@
+"""Architectures that the demo pair has not: MLA and MoE as in DeepSeek-V3 and Kimi-K2, and two GPUs.
+
+Greedy DDTREE = autoregression for each toy target; with two GPUs, tensor parallel 2 = 1. The engines are
+started here, because their models are made here.
+"""
+
+import random
+import tempfile
+from pathlib import Path
+
+import torch
+
+from scripts.gpu import toy_models
+from scripts.gpu.checks import Context, Engines, Verdict
+from scripts.gpu.lab import TREE, Lab
+
+NEEDS = ()
+PROMPTS, TOKENS = 24, 64
+WIDE = {
+    **TREE,
+    "speculative_ddtree_topk_cap": 0,
+    "speculative_ddtree_budget": 48,
+}
+SHARED = {"skip_tokenizer_init": True, "log_steps": True}
+
+
+def run(engines: Engines, context: Context) -> Verdict:
+    verdict = Verdict()
+    generator = random.Random(4)
+    prompts = [
+        [generator.randrange(2, toy_models.VOCABULARY - 1) for _ in range(generator.randrange(5, 90))]
+        for _ in range(PROMPTS)
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        for kind in ("llama", "deepseek", "kimi"):
+            target, draft = toy_models.make(kind, Path(folder) / kind)
+            with Lab(target, draft, context.out / kind) as lab:
+                _one(verdict, kind, lab, prompts)
+    return verdict
+
+
+def _one(verdict: Verdict, kind: str, lab: Lab, prompts: list[list[int]]) -> None:
+    two = kind == "llama" and torch.cuda.device_count() > 1
+    reference = lab.start("ar", skip_tokenizer_init=True)
+    others = [lab.start("tree", **SHARED, **WIDE)]
+    if two:
+        others.append(lab.start("tree-tp2", tp_size=2, **SHARED, **WIDE))
+    lab.wait()
+    params = {"temperature": 0, "max_new_tokens": TOKENS, "ignore_eos": True}
+    wanted = reference.generate(prompts, params)
+    for engine in others:
+        got = engine.generate(prompts, params)
+        same = sum(a.output_ids == b.output_ids for a, b in zip(wanted, got, strict=True))
+        steps = sum(len(a.accept_lens) for a in got)
+        length = sum(sum(a.accept_lens) for a in got) / max(1, steps)
+        verdict.figures.append(
+            f"{kind}, {engine.name}: {same} of {len(prompts)} as autoregression, accept length {length:.2f}"
+        )
+        verdict.claim(same == len(prompts), f"{kind}, {engine.name}: not all as autoregression")
+        verdict.claim(length > 1.02, f"{kind}, {engine.name}: nothing was accepted, so nothing was tested")
+    if kind == "llama" and not two:
+        verdict.figures.append("tensor parallel 2: not tried, one GPU")

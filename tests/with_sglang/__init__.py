@@ -1,0 +1,1 @@
+"""The plugin inside the real SGLang, on a machine without a GPU: `make test-sglang`."""

@@ -1,0 +1,46 @@
+"""A process as SGLang starts them.
+
+`child.py STUB` unpickles ServerArgs from stdin and names the worker's class;
+`child.py STUB VERSION TARGET DRAFT` pretends to be another SGLang and prints how DDTREE is refused.
+"""
+
+import pickle
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tests.with_sglang import stub_driver
+
+
+def main() -> None:
+    stub_driver.load(Path(sys.argv[1]))
+    import sglang
+    from sglang.srt.plugins import load_plugins
+
+    if len(sys.argv) > 2:
+        sglang.__version__ = sys.argv[2]
+        load_plugins()
+        from sglang.srt.server_args import ServerArgs
+
+        try:
+            ServerArgs(
+                model_path=sys.argv[3],
+                speculative_draft_model_path=sys.argv[4],
+                device="cuda",
+                attention_backend="triton",
+                speculative_algorithm="DDTREE",
+            )
+        except Exception as error:
+            print(error)
+        return
+    load_plugins()
+    args = pickle.load(sys.stdin.buffer)
+    from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
+
+    algorithm = SpeculativeAlgorithm.from_string(args.speculative_algorithm)
+    print(args.speculative_ddtree_budget, algorithm.name, algorithm.create_worker(args).__name__)
+
+
+if __name__ == "__main__":
+    main()
