@@ -5,6 +5,7 @@ Out: Shape: every node once below the root, children in examination order, the a
 Not here: numbers of nodes (step.py), a full list of defects (check/doctor.py).
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -41,6 +42,11 @@ def shape_of(step: Step, faults: list[str], node_faults: list[list[str]]) -> Sha
 def at(values: Sequence[Any] | None, i: int) -> Any:
     """values[i], or None where there is no such entry (a negative i is none)."""
     return values[i] if values is not None and 0 <= i < len(values) else None
+
+
+def finite(value: float | None) -> float | None:
+    """JSON has no infinities: they read as absent."""
+    return value if value is not None and math.isfinite(value) else None
 
 
 def _parents(recorded: list[int], n: int, node_faults: list[list[str]]) -> tuple[list[int], list[int]]:

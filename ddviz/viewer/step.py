@@ -18,7 +18,8 @@ import numpy as np
 from ddviz.trace import Trace
 from ddviz.trace.schema import Step, TargetRows
 from ddviz.tree import node_statuses, unpack_mask
-from ddviz.viewer.shape import Shape, at, shape_of
+from ddviz.viewer.exam import bonus_exam, differences, exams
+from ddviz.viewer.shape import Shape, at, finite, shape_of
 from ddviz.viewer.verdict import Examined, bonus_reason, node_reasons, running_sums
 
 JSON = dict[str, Any]
@@ -35,16 +36,28 @@ def step_view(trace: Trace, i: int) -> JSON:
     shape = shape_of(step, faults, node_faults)
     faults += _wrong_lengths(step)
     total, stages = stage_times(step.times_us)
+    judged = running_sums(step, shape.children, trace.header.threshold_acc)
+    statuses = node_statuses(len(step.tree.tokens), shape.path, shape.next_token, shape.next_sibling)
+    examined = exams(trace, step, shape, statuses, judged)
     return {
         "i": i,
         "index": step.index,
         "prefix_len": step.prefix_len,
         "n": len(step.tree.tokens),
+        "algorithm": trace.header.algorithm,
+        "level": trace.header.level,
+        "sampling": _sampling(trace),
         "kernel": step.accept.kernel,
         "accept_len": step.accept.num_accepted + 1,
         "path": shape.path,
-        "nodes": _nodes(trace, step, shape, node_faults),
-        "bonus": _bonus(trace, step, shape),
+        "nodes": _nodes(trace, step, shape, node_faults, statuses, judged, differences(examined)),
+        "bonus": _bonus(trace, step, shape) | {"exam": bonus_exam(trace, step, shape, judged)},
+        "exams": examined,
+        "draft": _draft(step),
+        "build": _build_limits(trace),
+        "arrays": _arrays(step),
+        "accept": {"index": step.accept.index, "predicts": step.accept.predicts},
+        "labels": _labels(trace, step),
         "emitted": [{"id": token, "label": trace.tokens.label(token)} for token in step.emitted],
         "ms": total,
         "stages": stages,
@@ -62,11 +75,6 @@ def stage_times(times_us: dict[str, float]) -> tuple[float | None, dict[str, flo
     stages = {name: us / 1000 for name, us in times_us.items() if name not in ("total", "step")}
     whole = times_us.get("total", times_us.get("step", sum(times_us.values())))
     return finite(whole / 1000) if times_us else None, stages
-
-
-def finite(value: float | None) -> float | None:
-    """JSON has no infinities: they read as absent."""
-    return value if value is not None and math.isfinite(value) else None
 
 
 def _wrong_lengths(step: Step) -> list[str]:
@@ -95,17 +103,73 @@ def _wrong_lengths(step: Step) -> list[str]:
     return sentences if n else [*sentences, "the tree has no nodes"]
 
 
-def _nodes(trace: Trace, step: Step, shape: Shape, node_faults: list[list[str]]) -> list[JSON]:
-    n = len(step.tree.tokens)
-    statuses = node_statuses(n, shape.path, shape.next_token, shape.next_sibling)
-    examined = running_sums(step, shape.children, trace.header.threshold_acc)
-    reasons = node_reasons(step, shape.children, shape.parents, shape.path, statuses, examined, trace)
+def _nodes(
+    trace: Trace,
+    step: Step,
+    shape: Shape,
+    node_faults: list[list[str]],
+    statuses: list[str],
+    judged: dict[int, Examined],
+    differs: dict[int, str],
+) -> list[JSON]:
+    reasons = node_reasons(step, shape.children, shape.parents, shape.path, statuses, judged, trace)
     return [
         _node(trace, step, shape, node)
-        | {"status": statuses[node], "why": reasons[node], "faults": node_faults[node]}
-        | _judged(examined.get(node))
-        for node in range(n)
+        | {"status": statuses[node], "why": reasons[node], "differs": differs.get(node)}
+        | {"faults": node_faults[node]}
+        | _judged(judged.get(node))
+        for node in range(len(step.tree.tokens))
     ]
+
+
+def _sampling(trace: Trace) -> JSON:
+    header, params = trace.header, trace.header.sampling
+    return {
+        "temperature": params.temperature,
+        "top_k": params.top_k,
+        "top_p": params.top_p,
+        "threshold_single": header.threshold_single,
+        "threshold_acc": header.threshold_acc,
+    }
+
+
+def _draft(step: Step) -> JSON | None:
+    """The drafter's candidates as recorded; their texts are in `labels`."""
+    if step.draft is None:
+        return None
+    rows = step.draft.top_logprobs
+    logprobs = None if rows is None else [[finite(value) for value in row] for row in rows]
+    return {"ids": step.draft.top_ids, "logprobs": logprobs}
+
+
+def _build_limits(trace: Trace) -> JSON | None:
+    """What the best-first search was allowed; None for a tree that it did not build."""
+    header = trace.header
+    if header.algorithm != "DDTREE" or header.budget is None:
+        return None
+    return {"budget": header.budget, "topk_cap": header.topk_cap or 0}
+
+
+def _arrays(step: Step) -> JSON:
+    """The kernels' arrays as recorded, T wide, pad nodes too."""
+    retrieve = step.retrieve
+    return {
+        "index": retrieve.index if retrieve else None,
+        "next_token": retrieve.next_token if retrieve else None,
+        "next_sibling": retrieve.next_sibling if retrieve else None,
+        "positions": step.positions,
+        "slots": step.slots,
+    }
+
+
+def _labels(trace: Trace, step: Step) -> dict[str, str]:
+    """Texts of the tokens that stand in the step by id alone: draft candidates, raw top tokens, predicts."""
+    ids = set(step.accept.predicts)
+    if step.draft is not None:
+        ids.update(token for row in step.draft.top_ids for token in row)
+    if step.target is not None:
+        ids.update(token for row in step.target.raw.top_ids for token in row)
+    return {str(token): trace.tokens.label(token) for token in sorted(ids)}
 
 
 def _node(trace: Trace, step: Step, shape: Shape, node: int) -> JSON:
@@ -135,6 +199,7 @@ def _node(trace: Trace, step: Step, shape: Shape, node: int) -> JSON:
         "slot": at(step.slots, node),
         "top": _top(trace, step, node),
         "top_kind": "filtered" if filtered and filtered.top_ids else "raw" if raw else None,
+        "raw_top": _raw_top(step, node),
         "entropy": finite(at(raw.entropy, node)) if raw else None,
         "margin": finite(at(raw.margin, node)) if raw else None,
         "argmax": _token(trace, at(raw.argmax, node)) if raw else None,
@@ -181,6 +246,16 @@ def _top(trace: Trace, step: Step, node: int) -> list[JSON]:
         {"id": token, "label": trace.tokens.label(token), "prob": finite(at(probs, j))}
         for j, token in enumerate(ids)
     ]
+
+
+def _raw_top(step: Step, node: int) -> list[list[int | float | None]] | None:
+    """Id and probability of the target's tokens before filters; None where `top` is just that."""
+    filtered = step.target.filtered if step.target else None
+    if step.target is None or filtered is None or not filtered.top_ids or not filtered.top_probs:
+        return None
+    raw = step.target.raw
+    ids, probs = at(raw.top_ids, node) or [], at(raw.top_probs, node)
+    return [[token, finite(at(probs, j))] for j, token in enumerate(ids)]
 
 
 def _judged(examined: Examined | None) -> JSON:

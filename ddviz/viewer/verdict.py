@@ -82,9 +82,9 @@ def bonus_reason(step: Step, children: list[list[int]], last: int) -> str:
     where = "what the rejected children left" if has_children else "the target's distribution"
     sampling = step.sampling
     mass = (
-        f" (mass {_number(sampling.residual_sum)})" if sampling and sampling.residual_sum is not None else ""
+        f" (mass {number(sampling.residual_sum)})" if sampling and sampling.residual_sum is not None else ""
     )
-    coin = f" with the final coin {_number(sampling.final_coin)}" if sampling else ""
+    coin = f" with the final coin {number(sampling.final_coin)}" if sampling else ""
     return f"drawn from {where} after node {last}{mass}{coin}"
 
 
@@ -103,7 +103,7 @@ def _greedy(step: Step, trace: Trace, node: int, parent: int, status: str) -> st
         return None
     wanted, token = raw.argmax[parent], step.tree.tokens[node]
     margin = raw.margin[parent] if parent < len(raw.margin) else None
-    by = "" if margin is None else f", margin {_number(margin)}"
+    by = "" if margin is None else f", margin {number(margin)}"
     label = trace.tokens.label(wanted)
     if status == ACCEPTED:
         if wanted == token:
@@ -122,14 +122,14 @@ def _sampled(examined: Examined | None, status: str, threshold_single: float) ->
     coin, limit = _told_apart(examined.coin, examined.threshold)
     sum_of = "the running sum of the siblings' target probabilities"
     if examined.threshold != examined.running:
-        sum_of = f"the running sum {_number(examined.running)} / threshold_acc"
+        sum_of = f"the running sum {number(examined.running)} / threshold_acc"
     with np.errstate(over="ignore"):
         takes = np.float32(examined.coin) <= np.float32(examined.threshold)
         single = np.float32(examined.prob) >= np.float32(threshold_single)
     if status == ACCEPTED and takes:
         return f"coin {coin} ≤ {limit}, {sum_of}"
     if status == ACCEPTED and single:
-        return f"its target probability {_number(examined.prob)} ≥ threshold_single {threshold_single:g}"
+        return f"its target probability {number(examined.prob)} ≥ threshold_single {threshold_single:g}"
     if status == REJECTED and not takes and not single:
         return f"coin {coin} > {limit}, {sum_of}"
     if status == ACCEPTED:
@@ -146,5 +146,5 @@ def _told_apart(a: float, b: float) -> tuple[str, str]:
     return texts
 
 
-def _number(value: float | None) -> str:
+def number(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.4g}"
