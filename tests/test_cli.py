@@ -212,12 +212,13 @@ def test_a_signal_ends_the_run_between_two_steps_and_closes_its_trace(tiny, tmp_
 
 
 def test_a_signal_while_loading_ends_at_once(tiny, tmp_path):
-    run = recording(tiny, tmp_path / "x.ddviz")
-    time.sleep(0.5)  # torch takes seconds
+    path = tmp_path / "new" / "x.ddviz"
+    run = recording(tiny, path)
+    assert "folder made" in run.stderr.readline()  # said before torch is imported, which takes a second
     run.send_signal(signal.SIGTERM)
     _, told = run.communicate(timeout=60)
     assert run.returncode in (143, -signal.SIGTERM) and "Traceback" not in told
-    assert not (tmp_path / "x.ddviz").exists()
+    assert not path.exists()
 
 
 def recording(tiny, path):
