@@ -1,24 +1,27 @@
 """One HTML file that shows a trace anywhere: nothing to install, nothing fetched.
 
-In:  Trace.
+In:  Trace, how much of each step to hold (levels.py).
 Out: NAME.html with the viewer and the trace inside; or the viewer's JavaScript and CSS for the app.
-Not here: what is shown (view.py, step.py), how (the .js files).
+Not here: what is shown (view.py, step.py), how it is packed (pack.py), how it is drawn (the .js files).
 
-Tokens are hostile text. Inside the page they are JSON with every `<` escaped, read by JSON.parse and shown
-through textContent; and a Content-Security-Policy allows the page's own scripts by hash, and no request.
+Tokens are hostile text. Inside the page they are packed: letters without `<`, which JSON.parse reads and
+textContent shows; and a Content-Security-Policy allows the page's own scripts by hash, and no request.
 """
 
 import base64
 import hashlib
 import html
 import json
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ddviz.errors import TraceError
+from ddviz.errors import BadValueError, TraceError
 from ddviz.trace import Trace
-from ddviz.viewer.view import poll_view, step_view
+from ddviz.viewer.levels import LEVELS, LIGHT_NOTE, Level, step_at
+from ddviz.viewer.pack import Packer, deflate
+from ddviz.viewer.view import poll_view
 
 HERE = Path(__file__).parent
 FILES = (  # a constant must stand before what uses it while the script loads; functions may stand anywhere
@@ -26,25 +29,21 @@ FILES = (  # a constant must stand before what uses it while the script loads; f
     *("layout", "tree_svg", "tree_canvas", "tree_camera", "tree_pointer", "tree_card"),
     *("waiting", "table", "tree"),
     *("topbar", "scrubber_chart", "scrubber", "text", "detail", "panels"),
-    *("state", "loader", "address", "player", "feed", "poll", "keys", "viewer"),
+    *("page_source", "state", "loader", "address", "player", "feed", "poll", "keys", "viewer"),
 )
 STYLES = ("viewer", "topbar", "scrubber", "panes", "text", "tree", "table", "detail")  # a later rule wins
 
 _PAGE_CSS = "html,body{margin:0;height:100%}.ddviz-page{height:100vh;--ddviz-height:100vh}"
-# Each step is parsed when it is asked for.
 _START_JS = """
 (() => {
-  const read = (name) => document.querySelectorAll(`script[data-ddviz="${name}"]`);
-  const polls = Array.from(read("poll"), (s) => JSON.parse(s.textContent));
-  const steps = read("step");
-  const source = {
-    poll: async (since) => polls.find((view) => view.since === since) ?? { ...polls[0], since, steps: [] },
-    step: async (i) => JSON.parse(steps[i].textContent),
-  };
-  ddviz.view = ddviz.mount(document.querySelector(".ddviz-page"), source, { live: false });
+  const page = document.querySelector(".ddviz-page");
+  const begin = page.dataset.step ? { step: Number(page.dataset.step) } : {};
+  ddviz.view = ddviz.mount(page, ddviz.pageSource(document), { live: false, ...begin });
   ddviz.view.focus();
 })();
 """
+STEPS_PER_BLOCK = 8  # more are packed tighter, fewer are unpacked sooner
+SAMPLED_BLOCKS = 6  # of a level, to tell the size of a page before it is made
 
 
 class Assets(NamedTuple):
@@ -61,23 +60,45 @@ def assets() -> Assets:
     js = (
         'const ddviz = (() => {\n"use strict";\nconst d3 = {};\n'
         f"(function (exports, module) {{\n{d3}\n}})(d3, {{}});\n"
-        f"const STYLESHEET = {_script_json(css)};\n{parts}\nreturn {{ mount }};\n}})();\n"
+        f"const STYLESHEET = {_script_json(css)};\n{parts}\n"
+        "return { mount, pageSource: newPageSource };\n})();\n"
     )
     return Assets(js, css)
 
 
-def export_html(trace: Trace, path: str | Path) -> Path:
-    """Write the trace as one HTML file. Raises TraceError where the file can't be written."""
+def export_html(
+    trace: Trace,
+    path: str | Path,
+    level: Level = "standard",
+    step: int | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> Path:
+    """Write the trace as one HTML file; with `step`, it opens there.
+
+    progress  told the fraction of the steps that is done
+
+    Raises TraceError where the file can't be written, BadValueError where there is no such step or level.
+    """
     path = Path(path)
+    html = page(trace, level, step, progress)
     try:
-        path.write_text(page(trace), encoding="utf-8", errors="replace")
+        path.write_text(html, encoding="utf-8", errors="replace")
     except OSError as error:
         raise TraceError(f"{path}: can't write the page there ({error.strerror})") from None
     return path
 
 
-def page(trace: Trace) -> str:
+def page(
+    trace: Trace,
+    level: Level = "standard",
+    step: int | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> str:
     """The HTML of a trace."""
+    if level not in LEVELS:
+        raise BadValueError(f"level is {level!r:.40}, must be one of {', '.join(LEVELS)}")
+    if step is not None and not 0 <= step < len(trace.steps):
+        raise BadValueError(f"step {step} is not there; {trace.name} has {len(trace.steps)} steps, from 0")
     js = assets().js
     policy = (
         f"default-src 'none'; script-src {_hash(js)} {_hash(_START_JS)}; "
@@ -86,28 +107,57 @@ def page(trace: Trace) -> str:
     filled = {
         "policy": html.escape(policy, quote=True),
         "title": html.escape(f"{trace.name} · ddviz"),
+        "begin": "" if step is None else f' data-step="{step}"',
         "page-css": _PAGE_CSS,
-        "data": _data(trace),
+        "data": "\n".join(_data(trace, level, progress or (lambda fraction: None))),
         "js": js,
         "start": _START_JS,
     }
     return _fill(_read("page.html"), filled)
 
 
-def _data(trace: Trace) -> str:
+def page_sizes(trace: Trace) -> dict[Level, int]:
+    """About how many bytes the page of each level will have, told from some of its steps."""
+    packer, sizes = Packer(), {}
+    around = len(assets().js) + sum(len(packer.pack(view)) for _, view in _polls(trace, "light"))
+    blocks = range(0, len(trace.steps), STEPS_PER_BLOCK)
+    some = blocks[:: max(1, len(blocks) // SAMPLED_BLOCKS)]
+    for level in LEVELS:
+        each = [len(packer.pack(_block(trace, first, level))) for first in some]
+        labels = len(deflate(packer.labels)) * (len(blocks) / max(1, len(some))) ** 0.5  # ever fewer are new
+        sizes[level] = round(around + labels + sum(each) * len(blocks) / max(1, len(some)))
+    return sizes
+
+
+def _data(trace: Trace, level: Level, progress: Callable[[float], None]) -> Iterator[str]:
     """The answers that the viewer will ask for, each in a script element that no browser runs."""
-    polls: list[dict[str, Any]] = []
+    packer = Packer()
+    for since, view in _polls(trace, level):
+        yield _element("poll", packer.pack(view), f'data-since="{since}"')
+    for first in range(0, len(trace.steps), STEPS_PER_BLOCK):
+        progress(first / len(trace.steps))
+        yield _element("steps", packer.pack(_block(trace, first, level)), f'data-count="{STEPS_PER_BLOCK}"')
+    yield _element("labels", deflate(packer.labels))
+
+
+def _polls(trace: Trace, level: Level) -> Iterator[tuple[int, dict[str, Any]]]:
     since = 0
-    while not polls or since < len(trace.steps):
-        polls.append(poll_view(trace, since))
-        since += len(polls[-1]["steps"])
-    blocks = [("poll", view) for view in polls] + [
-        ("step", step_view(trace, i)) for i in range(len(trace.steps))
-    ]
-    return "\n".join(
-        f'<script type="application/json" data-ddviz="{name}">{_script_json(data)}</script>'
-        for name, data in blocks
-    )
+    while since == 0 or since < len(trace.steps):
+        view = poll_view(trace, since)
+        if since == 0 and level == "light":
+            view["header"]["notes"] = [*view["header"]["notes"], LIGHT_NOTE]
+        yield since, view
+        since += len(view["steps"]) or 1
+
+
+def _block(trace: Trace, first: int, level: Level) -> list[dict[str, Any]]:
+    """Step views from `first` on, without the labels that the page holds anyway."""
+    stop = min(first + STEPS_PER_BLOCK, len(trace.steps))
+    return [{**step_at(trace, i, level), "labels": None} for i in range(first, stop)]
+
+
+def _element(name: str, packed: str, *attributes: str) -> str:
+    return f'<script type="text/plain" data-ddviz="{name}" {" ".join(attributes)}>{packed}</script>'
 
 
 def _script_json(data: Any) -> str:

@@ -8,6 +8,7 @@ from ddviz.trace.tokens import pieces
 from ddviz.viewer import assets, poll_view, step_view
 from tests.browser import wait_until, watched_page
 from tests.viewer.fixtures import HOSTILE
+from tests.viewer.test_html import nine_digits
 
 pytestmark = pytest.mark.browser
 
@@ -742,3 +743,17 @@ def test_destroy_leaves_nothing_behind(browser, traces):
         assert page.evaluate("listening") == 0
         assert page.evaluate("document.querySelector('main').childNodes.length") == 0
         assert page.evaluate("Object.keys(window).filter((k) => k.startsWith('ddviz'))") == []
+
+
+# The packed page --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["sampled", "hostile"])
+def test_the_browser_unpacks_what_was_packed(browser, pages, traces, name):
+    with watched_page(browser) as watched:
+        open_page(watched.page, pages[name])
+        for i in (0, 7, 8, 11):
+            view = watched.page.evaluate(f"ddviz.pageSource(document).step({i})")
+            assert view == nine_digits({**step_view(traces[name], i), "labels": view["labels"]})
+            labels = step_view(traces[name], i)["labels"]
+            assert {token: view["labels"][token] for token in labels} == labels

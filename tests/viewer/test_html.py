@@ -1,14 +1,15 @@
 """The exported page: it fetches nothing, and whatever a token holds stays text."""
 
-import json
 import re
 
 import pytest
 
-from ddviz.errors import TraceError
+from ddviz.errors import BadValueError, TraceError
 from ddviz.viewer import assets, export_html
-from ddviz.viewer.html import FILES, HERE, STYLES, page
-from tests.viewer.fixtures import HOSTILE
+from ddviz.viewer.html import FILES, HERE, STYLES, page, page_sizes
+from ddviz.viewer.pack import Packer, Unpacker, inflate
+from ddviz.viewer.view import step_view
+from tests.viewer.fixtures import HOSTILE, write_trace
 from tests.viewer.test_view import chain, trace_of
 
 ADDRESS = re.compile(
@@ -16,9 +17,18 @@ ADDRESS = re.compile(
 )
 
 
-def blocks(html):
-    """Contents of the data elements, as the browser's parser would cut them."""
-    return re.findall(r'<script type="application/json" data-ddviz="(\w+)">(.*?)</script', html, re.S | re.I)
+def elements(html):
+    """Name and content of the data elements, as the browser's parser would cut them."""
+    return re.findall(r'<script type="text/plain" data-ddviz="(\w+)"[^>]*>(.*?)</script', html, re.S | re.I)
+
+
+def unpacked(html):
+    """The answers in a page: {"poll": [...], "steps": [...]}."""
+    found = elements(html)
+    labels = {int(token): label for token, label in inflate(dict(found)["labels"]).items()}
+    polls = [Unpacker(labels).unpack(text) for name, text in found if name == "poll"]
+    steps = [view for name, text in found if name == "steps" for view in Unpacker(labels).unpack(text)]
+    return {"poll": polls, "steps": steps}
 
 
 def test_the_scripts_and_styles_reach_for_nothing():
@@ -75,13 +85,12 @@ def test_the_page_allows_its_own_scripts_only(pages):
 def test_a_hostile_token_cannot_leave_its_data_element(tmp_path, token):
     trace = trace_of(tmp_path / "t.ddviz", chain(1), token_bytes={0: b"A", 1: token, 2: b"c"}, finish="stop")
     html = page(trace)
-    found = blocks(html)
-    assert [name for name, _ in found] == ["poll", "step"]
-    poll, step = (json.loads(text) for _, text in found)
-    assert all("<" not in text and "\u2028" not in text and "\u2029" not in text for _, text in found)
+    assert [name for name, _ in elements(html)] == ["poll", "steps", "labels"]
+    assert all(re.fullmatch(r"[!-;=-~]*", text) for _, text in elements(html))
+    poll, step = unpacked(html)["poll"][0], unpacked(html)["steps"][0]
     assert poll["steps"][0]["emitted"][0]["text"] == trace.tokens.pieces([1])[0] or token[:1] >= b"\x80"
     assert step["emitted"][0]["label"] == trace.tokens.label(1)
-    assert html.lower().count("<script") == 4  # two of data, two of the page
+    assert html.lower().count("<script") == 5  # three of data, two of the page
     assert "<img" not in html
 
 
@@ -97,8 +106,82 @@ def test_the_name_of_a_file_is_hostile_too(tmp_path):
 
 def test_a_long_trace_keeps_all_its_answers(tmp_path):
     trace = trace_of(tmp_path / "t.ddviz", *[chain(1) for _ in range(501)])
-    polls = [json.loads(text) for name, text in blocks(page(trace)) if name == "poll"]
-    assert [(view["since"], len(view["steps"])) for view in polls] == [(0, 500), (500, 1)]
+    found = unpacked(page(trace))
+    assert [(view["since"], len(view["steps"])) for view in found["poll"]] == [(0, 500), (500, 1)]
+    assert [view["i"] for view in found["steps"]] == list(range(501))
+
+
+def test_a_standard_page_holds_each_step_view_as_it_is(traces):
+    for trace in traces.values():
+        for i, view in enumerate(unpacked(page(trace))["steps"]):
+            assert view == nine_digits({**step_view(trace, i), "labels": None})
+
+
+def nine_digits(data):
+    if isinstance(data, float):
+        return float(f"{data:.9g}")
+    if isinstance(data, dict):
+        return {name: nine_digits(value) for name, value in data.items()}
+    return [nine_digits(value) for value in data] if isinstance(data, list) else data
+
+
+def test_a_light_page_keeps_tree_path_probabilities_and_times(traces):
+    trace = traces["sampled"]
+    for i, light in enumerate(unpacked(page(trace, "light"))["steps"]):
+        whole = step_view(trace, i)
+        for name in ("path", "accept_len", "stages"):
+            assert light[name] == nine_digits(whole[name])
+        for node, full in zip(light["nodes"], whole["nodes"], strict=True):
+            assert [node[k] for k in ("label", "parent", "status")] == [
+                full[k] for k in ("label", "parent", "status")
+            ]
+            for name in ("draft_prob", "target_prob"):
+                assert node[name] == (full[name] and pytest.approx(full[name], rel=1e-3))
+            assert node["top"] == [] and node["coin"] is None
+
+
+def test_a_light_page_says_what_it_lacks(traces):
+    notes = unpacked(page(traces["sampled"], "light"))["poll"][0]["header"]["notes"]
+    assert "ddviz export --level standard" in notes[-1]
+
+
+def test_the_size_of_a_page_is_known_before_it_is_made(tmp_path):
+    trace = write_trace(tmp_path / "t.ddviz", steps=120)
+    sizes = page_sizes(trace)
+    assert list(sizes) == ["light", "standard"]
+    for level, size in sizes.items():
+        assert size == pytest.approx(len(page(trace, level).encode()), rel=0.1)
+
+
+def test_a_page_may_open_at_a_step(traces):
+    assert 'class="ddviz-page" data-step="3"' in page(traces["sampled"], step=3)
+    with pytest.raises(BadValueError, match="has 12 steps, from 0"):
+        page(traces["sampled"], step=12)
+    with pytest.raises(BadValueError, match="must be one of light, standard"):
+        page(traces["sampled"], "full")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        [],
+        [{}, {}],
+        {"": 1},
+        [{"": 1}, {"": 2}],
+        [{"a": 1}, {"b": 1}],
+        [{"id": 1, "label": "x"}, {"id": 1, "label": "y"}, {"id": True, "label": "z"}],
+        [[1, 2], [3, 4], [5, 6]],
+        [[], [1], [[2]], [{"a": None}]],
+        [[[1, 0.5], [2, 0.25]], [[3, None]]],
+        [1, 1.0, True, None, "1"] * 2,
+        [[1, 2, 3, 4, 5, 6, 7, 8], "x", {"same": [1, 2, 3, 4, 5, 6, 7, 8]}],
+        [{"all": 1, "a": {"": ["all", 1]}}, {"all": 1, "a": {"": ["all", 1]}}],
+    ],
+)
+def test_what_is_packed_is_the_same_unpacked(data):
+    packer = Packer()
+    text = packer.pack(data)
+    assert repr(Unpacker(packer.labels).unpack(text)) == repr(data)
 
 
 def test_a_page_that_cannot_be_written_is_one_sentence(tmp_path, traces):
