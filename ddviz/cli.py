@@ -10,11 +10,15 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ddviz import __version__
 from ddviz.engines.base import MAX_BUDGET, MODES, SEED_NOTE, Control, EngineOptions, GenerateParams
 from ddviz.errors import BadValueError, DdvizError, TraceError
 from ddviz.terminal import Progress, Signals
+
+if TYPE_CHECKING:
+    from ddviz.trace import Trace
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -75,6 +79,46 @@ def show(args: argparse.Namespace) -> None:
         return
     console = Console(highlight=False)
     console.print(render_summary(trace) if args.step is None else render_step(trace, args.step))
+
+
+def export(args: argparse.Namespace) -> None:
+    from ddviz.trace import load
+
+    if args.level and args.to != "html":
+        raise BadValueError("--level is for --to html; the other formats hold one step, whole")
+    if args.out.exists() and (not args.force or _is_same(args.out, args.trace)):
+        raise BadValueError(f"{args.out}: exists already; choose another name or pass --force")
+    trace = load(args.trace)
+    if args.to == "html":
+        _export_page(trace, args)
+        return
+    from ddviz.viewer.graph import export_graph, graph_bytes
+
+    graph_bytes(trace, args.step or 0, "json")  # refused before a folder is made
+    _make_folder_of(args.out)
+    export_graph(trace, args.step or 0, args.to, args.out)
+    print(
+        f"{args.out}: step {args.step or 0} of {trace.name}, {_size(args.out.stat().st_size)}",
+        file=sys.stderr,
+    )
+
+
+def _export_page(trace: "Trace", args: argparse.Namespace) -> None:
+    """The page, and before it is written the sizes of both levels."""
+    from ddviz.viewer.html import checked_page, export_html, page_sizes
+    from ddviz.viewer.levels import LEVELS
+
+    level = args.level or "standard"
+    checked_page(trace, level, args.step)
+    for name, size in page_sizes(trace).items():
+        chosen = "  <- this one" if name == level else ""
+        print(f"--level {name:8}  about {_size(size):>8}  {LEVELS[name]}{chosen}", file=sys.stderr)
+    _make_folder_of(args.out)
+    with Progress() as progress:
+        export_html(
+            trace, args.out, level, args.step, lambda done: progress("Writing the page", f"{done:4.0%}")
+        )
+    print(f"{args.out}: {_size(args.out.stat().st_size)}; it opens in any browser, offline", file=sys.stderr)
 
 
 def import_reference(args: argparse.Namespace) -> None:
@@ -147,6 +191,29 @@ def _parser() -> argparse.ArgumentParser:
     p.add_argument("trace", type=Path)
     p.add_argument("--step", type=int, help="the step to draw, from 0")
     p.add_argument("--json", action="store_true", help="print JSON")
+
+    p = _command(
+        commands,
+        "export",
+        export,
+        "write a trace as one HTML file, or one step of it as a picture or a graph",
+    )
+    p.description += (
+        " html: the whole viewer and the trace in one self-contained file, which opens offline. svg, png: the"
+        " tree of one step, drawn by graphviz's dot. dot: its source. graphml, json: the tree with the token,"
+        " status and probabilities of each node, for other tools."
+    )
+    p.add_argument("trace", type=Path, metavar="FILE", help="the trace, NAME.ddviz")
+    p.add_argument("--to", required=True, choices=("html", "svg", "png", "dot", "graphml", "json"))
+    p.add_argument("--step", type=_count, help="the step, from 0 (default: 0); html: where the page opens")
+    p.add_argument("--out", type=Path, required=True, help="the file to write")
+    p.add_argument(
+        "--level",
+        choices=("light", "standard"),
+        help="html: light holds tree, path and node probabilities; standard (default) every array. "
+        "The size of both is told before the page is written",
+    )
+    p.add_argument("--force", action="store_true", help="overwrite an existing file")
 
     p = _command(
         commands, "import", import_reference, "make a trace of a reference implementation's save_tree_traces"
@@ -284,6 +351,20 @@ def _modes(text: str) -> list[str]:
     if unknown or len(set(modes)) < len(modes):
         raise argparse.ArgumentTypeError(f"{text!r}: must list ar, dflash, ddtree, each once at most")
     return modes
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    return other.exists() and one.samefile(other)
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()):
+        raise argparse.ArgumentTypeError(f"{text!r}: must be a whole number >= 0")
+    return int(text)
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e6:.1f} MB" if count >= 100_000 else f"{count / 1e3:.0f} kB"
 
 
 def _positive(text: str) -> int:

@@ -95,10 +95,7 @@ def page(
     progress: Callable[[float], None] | None = None,
 ) -> str:
     """The HTML of a trace."""
-    if level not in LEVELS:
-        raise BadValueError(f"level is {level!r:.40}, must be one of {', '.join(LEVELS)}")
-    if step is not None and not 0 <= step < len(trace.steps):
-        raise BadValueError(f"step {step} is not there; {trace.name} has {len(trace.steps)} steps, from 0")
+    checked_page(trace, level, step)
     js = assets().js
     policy = (
         f"default-src 'none'; script-src {_hash(js)} {_hash(_START_JS)}; "
@@ -120,6 +117,14 @@ def page_sizes(trace: Trace) -> dict[Level, int]:
     """About how many bytes the page of each level will have, told from some of its steps."""
     packer, sizes = Packer(), {}
     around = len(assets().js) + sum(len(packer.pack(view)) for _, view in _polls(trace, "light"))
+def checked_page(trace: Trace, level: Level, step: int | None) -> None:
+    """Raises BadValueError for a page that can't be made."""
+    if level not in LEVELS:
+        raise BadValueError(f"level is {level!r:.40}, must be one of {', '.join(LEVELS)}")
+    if step is not None and not 0 <= step < len(trace.steps):
+        raise BadValueError(f"step {step} is not there; {trace.name} has {len(trace.steps)} steps, from 0")
+
+
     blocks = range(0, len(trace.steps), STEPS_PER_BLOCK)
     some = blocks[:: max(1, len(blocks) // SAMPLED_BLOCKS)]
     for level in LEVELS:
