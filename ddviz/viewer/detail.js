@@ -30,8 +30,8 @@ function nodeSections(step, index, onSelect) {
   const node = isBonus ? step.bonus : step.nodes[index];
   if (!node) return [];
   const more = isBonus
-    ? [bonusSection(step, node, onSelect)]
-    : [topSection(step, node, onSelect), factSection(step, node, onSelect)];
+    ? [whySection(step, BONUS, onSelect), bonusSection(step, node, onSelect)]
+    : [whySection(step, index, onSelect), topSection(step, node, onSelect), factSection(step, node, onSelect)];
   return [nodeSection(step, node, isBonus), ...more].filter(Boolean);
 }
 
@@ -47,6 +47,7 @@ function nodeSection(step, node, isBonus) {
   const label = make("bdi", "ddviz-token ddviz-token-large", shorten(node.label, 200));
   label.title = shorten(node.label, 2000);
   append(section, kind, label);
+  if (node.differs) append(section, make("p", "ddviz-wrong", `✗ ${sentence(node.differs)}`));
   if (node.why) append(section, make("p", "ddviz-why", sentence(node.why)));
   for (const fault of node.faults ?? []) append(section, make("p", "ddviz-fault", `! ${fault}`));
   if (isBonus) append(section, probabilityBar("target", node.prob, "bonus"));
@@ -89,6 +90,7 @@ function topSection(step, node, onSelect) {
     const name = make("bdi", "ddviz-prob-name ddviz-token", shorten(token.label, 24));
     name.title = `${shorten(token.label, 200)} · id ${token.id}`;
     const row = probabilityBar("", token.prob, status ?? "other", name);
+    if (status) row.dataset.node = status === "bonus" ? BONUS : child.i;
     append(row, status ? nodeLink(status === "bonus" ? BONUS : child.i, status, onSelect) : make("span"));
     append(section, row);
   }
@@ -108,6 +110,7 @@ function nodeLink(index, status, onSelect) {
     `Select ${index === BONUS ? "the bonus" : `node ${index}`}`,
     () => onSelect(index),
   );
+  link.dataset.node = index;
   return link;
 }
 

@@ -29,9 +29,13 @@ FILES = (  # a constant must stand before what uses it while the script loads; f
     *("layout", "tree_svg", "tree_canvas", "tree_camera", "tree_pointer", "tree_card"),
     *("waiting", "table", "tree"),
     *("topbar", "scrubber_chart", "scrubber", "text", "detail", "panels"),
+    *("highlight", "tree_links", "build_search", "mask", "why", "stages"),
+    *("stage_draft", "stage_build", "stage_compile", "stage_verify", "stage_commit"),
     *("page_source", "state", "loader", "address", "player", "feed", "poll", "keys", "viewer"),
 )
-STYLES = ("viewer", "topbar", "scrubber", "panes", "text", "tree", "table", "detail")  # a later rule wins
+STYLES = (  # a later rule wins
+    *("viewer", "topbar", "scrubber", "panes", "text", "tree", "table", "detail", "stages", "why"),
+)
 
 _PAGE_CSS = "html,body{margin:0;height:100%}.ddviz-page{height:100vh;--ddviz-height:100vh}"
 _START_JS = """

@@ -9,14 +9,22 @@
 //   end(sentence, tail)           the output is complete
 //   status(situationOf(state))       live or not, what went wrong
 //   goTo(i)                       a step was chosen; its view may be on its way
+//   stage()                       another stage was chosen, or none
+//   hover(nodes)                  nodes under the pointer or the focus, of which everything else lights up
 //   draw({view, node, place, follow})  a step view, the selected node, its token in the text
 //   theme()                       other colours
 //
 // They do through `viewer.commands` what the reader asks for.
 
-const BARS = { topbar: createTopbar, banner: createBanner, scrubber: createScrubber };
-const PANES = { text: createText, tree: createTree, detail: createDetail }; // text first: it asks where things stand
-const TOLD = ["clear", "begin", "rows", "stats", "end", "status", "goTo", "draw", "theme"];
+const BARS = { topbar: createTopbar, banner: createBanner, scrubber: createScrubber, stageBar: createStageBar };
+const PANES = {
+  text: createText, // first: it asks where things stand
+  tree: createTree,
+  detail: createDetail,
+  stages: createStages,
+  highlight: createHighlight, // last: it marks what the others drew
+};
+const TOLD = ["clear", "begin", "rows", "stats", "end", "status", "goTo", "stage", "hover", "draw", "theme"];
 
 function newPanels(viewer) {
   const panels = {};
@@ -45,6 +53,7 @@ function newCommands(viewer) {
     follow: () => isLive(state) && viewer.address.follow(!state.follow),
     play: () => !isLive(state) && viewer.player.toggle(),
     focusTree: () => viewer.panels.tree.focus(),
+    ...stageCommands(viewer),
     tree: () => viewer.panels.tree.commands, // moves in the tree and of its camera
   };
 }

@@ -1,9 +1,12 @@
 // What one viewer knows: what was read, what is chosen, what is shown. Data and questions about it; no DOM, no request.
 
-function newState(source, { live = false, step, node }) {
+function newState(source, { live = false, step, node, stage }) {
   return {
     source,
     live: Boolean(live), // the source may grow
+    stage: stage in STAGES ? stage : null, // which of the five is shown; null = the overview
+    moment: null, // { step view, at } how far the stage was walked; null = to its end
+    hovered: [], // nodes under the pointer or the focus
     wanted: Number.isInteger(step) ? { step, node: node ?? null } : null, // asked for before it was there
     ...nothingRead(),
   };
@@ -30,6 +33,7 @@ function nothingRead() {
     tell: false, // the reader chose: tell onSelect when the step is there
     // shown
     view: null, // step view; that of `step`, or the one before while `step` is on its way
+    drawn: null, // place of the step that was drawn last
     drawMs: null, // what drawing the last step took, layout of the page not counted
   };
 }

@@ -30,10 +30,17 @@ function createText(parent, { scope, commands }) {
     count.textContent = "";
   }
 
-  function markStep(i) {
+  // Tokens of the step that is shown carry their node, so that they light up with it.
+  function markStep(view) {
     for (const chunk of current) chunk.classList.remove("ddviz-current");
-    current = writer.chunks(i);
+    for (const token of current.flatMap(tokensOf)) delete token.dataset.node;
+    current = writer.chunks(view.i);
     for (const chunk of current) chunk.classList.add("ddviz-current");
+    for (const token of current.flatMap(tokensOf)) token.dataset.node = nodeOfPlace(view, Number(token.dataset.place));
+  }
+
+  function tokensOf(chunk) {
+    return Array.from(chunk.querySelectorAll("[data-place]"));
   }
 
   function markToken(place) {
@@ -58,7 +65,7 @@ function createText(parent, { scope, commands }) {
       if (rest) tail.before(make("span", "ddviz-muted", rest));
     },
     draw({ view, place, follow }) {
-      markStep(view.i);
+      markStep(view);
       if (follow) scroller.scrollTop = scroller.scrollHeight;
       else if (current.length) keepInView(scroller, current[0]);
       markToken(place);

@@ -26,7 +26,7 @@ function paletteOf(root) {
   const style = getComputedStyle(root);
   const read = (name) => style.getPropertyValue(`--ddviz-${name}`).trim();
   const names = ["ink", "muted", "faint", "line", "panel", "soft", "accepted", "accepted-ink", "rejected"];
-  names.push("rejected-soft", "bonus", "bonus-soft", "focus", "edge", "warn");
+  names.push("rejected-soft", "bonus", "bonus-soft", "focus", "edge", "warn", "wrong");
   return Object.fromEntries(names.map((name) => [name.replace(/-(.)/, (_, c) => c.toUpperCase()), read(name)]));
 }
 

@@ -18,11 +18,11 @@ function createTree(parent, { scope, root, commands, state: chosen }) {
   const showWaiting = createWaiting(pane);
   pane.append(createLegend());
 
-  const state = { step: null, layout: null, renderer: svg, selected: null, hovered: null };
+  const state = { step: null, layout: null, look: null, renderer: svg, selected: null, hovered: null };
   const size = { width: 0, height: 0 }; // of the stage when last seen; measured then, since asking costs a page layout
   const camera = newCamera({ size, layout: () => state.layout, onMove });
   addTools();
-  followPointer({ scope, stage, size, state, camera, mark, card, onSelect: commands.choose });
+  followPointer({ scope, stage, size, state, camera, mark, card, onSelect: commands.choose, onHover });
   scope.observe(new ResizeObserver(newFrame(scope, measure)), [stage]);
 
   function addTools() {
@@ -49,7 +49,13 @@ function createTree(parent, { scope, root, commands, state: chosen }) {
   }
 
   function draw({ view: step, node }) {
-    if (step === state.step) return select(node);
+    const look = treeLook(chosen, step);
+    const isSame = look.key === state.look?.key;
+    state.look = look;
+    if (step === state.step) {
+      if (!isSame) dress();
+      return select(node);
+    }
     Object.assign(state, { step, selected: node });
     const renderer = step.nodes.length > SVG_LIMIT ? canvas : svg;
     if (renderer !== state.renderer) state.renderer.clear();
@@ -57,7 +63,7 @@ function createTree(parent, { scope, root, commands, state: chosen }) {
     stage.classList.toggle("ddviz-uses-canvas", renderer === canvas);
     frame.write(step);
     if (asArrays()) table.draw(step, node);
-    relayout();
+    return relayout();
   }
 
   function measure() {
@@ -71,11 +77,27 @@ function createTree(parent, { scope, root, commands, state: chosen }) {
     if (!state.step || !size.width) return;
     unhover();
     state.layout = layoutTree(state.step, size.width - PAD.left - PAD.right, size.height - PAD.top - PAD.bottom);
-    state.renderer.draw(state.layout);
+    dress();
     if (camera.view.auto) camera.fitReadable();
     state.renderer.move(camera.view);
     frame.hint.hidden = camera.showsAll();
     mark();
+  }
+
+  // Ghosts and links of the stage, on the layout that stands.
+  function dress() {
+    if (!state.layout) return;
+    const { layout, look, step } = state;
+    for (const item of layout.items) item.ghost = look.isGhost(item.index);
+    layout.treeEdges ??= layout.edges;
+    layout.edges = look.links && hasLinks(step) ? linkEdges(layout, step) : layout.treeEdges;
+    for (const edge of layout.edges) edge.ghost = edge.to.ghost;
+    state.renderer.draw(layout);
+    state.renderer.paint();
+  }
+
+  function onHover(item) {
+    commands.hover(item ? [item.index] : []);
   }
 
   function onMove() {
@@ -86,6 +108,7 @@ function createTree(parent, { scope, root, commands, state: chosen }) {
   }
 
   function unhover() {
+    if (state.hovered) commands.hover([]);
     state.hovered = null;
     stage.classList.remove("ddviz-over-node");
     card.hide();
@@ -133,6 +156,12 @@ function createTree(parent, { scope, root, commands, state: chosen }) {
     },
     hasFocus: (element) => element === stage,
     focus: () => (asArrays() ? table.element : stage).focus({ preventScroll: true }),
+    hover([index = null]) {
+      const item = itemOf(index);
+      if (item === state.hovered) return;
+      state.hovered = item;
+      mark();
+    },
     status: ({ waiting }) => showWaiting(waiting),
     clear() {
       Object.assign(state, { step: null, layout: null, selected: null });
@@ -149,6 +178,10 @@ function createTree(parent, { scope, root, commands, state: chosen }) {
       table.repaint();
     },
   };
+}
+
+function hasLinks({ nodes }) {
+  return nodes.some(({ next_token: child }) => child !== null);
 }
 
 // Head, faults and the stage that the tree is painted on.

@@ -88,6 +88,11 @@ function paintEdges(context, edges, colours) {
     context.stroke();
   }
   context.setLineDash([]);
+  for (const { path, isWrong } of edges) {
+    if (!path) continue;
+    context.strokeStyle = isWrong ? colours.wrong : colours.muted;
+    context.stroke(new Path2D(path));
+  }
 }
 
 function paintNode(context, item, colours, scale) {
@@ -100,6 +105,7 @@ function paintNode(context, item, colours, scale) {
   }[item.status];
   const path = new Path2D(outline(item));
   context.save();
+  context.globalAlpha = item.ghost ? 0.3 : 1;
   context.translate(item.x, item.y);
   [context.fillStyle, context.strokeStyle] = look;
   context.lineWidth = 1.25;

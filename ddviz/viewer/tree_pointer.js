@@ -2,7 +2,7 @@
 
 const CARD_AFTER = 120; // ms of resting on a node
 
-function followPointer({ scope, stage, size, state, camera, mark, card, onSelect }) {
+function followPointer({ scope, stage, size, state, camera, mark, card, onSelect, onHover }) {
   const { view } = camera;
   let drag = null; // { x, y, from, moved }
   const local = (event) => {
@@ -19,6 +19,7 @@ function followPointer({ scope, stage, size, state, camera, mark, card, onSelect
     state.hovered = item;
     stage.classList.toggle("ddviz-over-node", item !== null);
     mark();
+    onHover(item);
     if (!item) {
       scope.cancel("card");
       card.hide();

@@ -103,7 +103,7 @@ function newSvgNode() {
 
 function drawSvgNode({ group, shape, label, note, track, bar, flaw }, item) {
   const { w, h, node, sign, status } = item;
-  group.set("class", `ddviz-node ddviz-${status}`);
+  group.set("class", `ddviz-node ddviz-${status}${item.ghost ? " ddviz-ghost" : ""}`);
   group.set("transform", `translate(${item.x} ${item.y})`);
   group.set("aria-label", describe(item));
   group.set("aria-level", item.depth + 1);
@@ -133,11 +133,12 @@ function baselineOf(item) {
 }
 
 function drawSvgEdge(path, edge) {
+  path.set("class", `ddviz-edge ddviz-edge-${edge.kind}${edge.ghost ? " ddviz-ghost" : ""}`);
+  if (edge.path) return path.set("d", edge.path);
   const { x0, y0, x1, y1, trunk, radius: r, start } = edgePoints(edge);
-  path.set("class", `ddviz-edge ddviz-edge-${edge.kind}`);
   const down = start === null ? `M${x0} ${y0}H${trunk - r}Q${trunk} ${y0} ${trunk} ${y0 + r}` : `M${trunk} ${start}`;
   const turn = `V${y1 - r}Q${trunk} ${y1} ${trunk + r} ${y1}H${x1}`;
-  path.set("d", y0 === y1 ? `M${x0} ${y0}H${x1}` : down + turn);
+  return path.set("d", y0 === y1 ? `M${x0} ${y0}H${x1}` : down + turn);
 }
 
 // Shape tells the status as well as colour does: pill accepted, cut corners rejected, plain box the others.

@@ -4,8 +4,9 @@
 //            step(i)     -> Promise of step_view
 //   options  live        keep polling, follow the newest step (false: read what is there, once)
 //            step, node  where to begin instead (default: the newest step live, else step 0)
+//            stage       draft, build, compile, verify, commit; none: the overview
 //            onSelect    (step, node) after the reader chose one; node is an index or "bonus"
-//   update   { step, node, follow, live, source }: anything of it. A new `source`, or `live`, polls afresh.
+//   update   { step, node, stage, follow, live, source }: anything of it. A new `source`, or `live`, polls afresh.
 //
 // What each part does, from the source to the screen; they find each other in `viewer`:
 //
@@ -50,7 +51,7 @@ function newRoot(element, scope) {
   return root;
 }
 
-function update({ state, address, feed, poller }, change = {}) {
+function update({ state, address, feed, poller, commands }, change = {}) {
   if ("source" in change) Object.assign(state, { source: change.source, key: undefined });
   if ("live" in change) state.live = Boolean(change.live);
   if (change.live || "source" in change) {
@@ -59,10 +60,11 @@ function update({ state, address, feed, poller }, change = {}) {
   }
   if (Number.isInteger(change.step)) address.ask(change.step, change.node ?? null);
   else if ("node" in change) address.pick(change.node);
+  if ("stage" in change) commands.stage(change.stage);
   if ("follow" in change) address.follow(Boolean(change.follow));
   feed.showStatus();
 }
 
-function publicState({ step, node, follow, rows, end, drawMs }) {
-  return { step, node, follow, steps: rows.length, end, drawMs };
+function publicState({ step, node, stage, follow, rows, end, drawMs }) {
+  return { step, node, stage, follow, steps: rows.length, end, drawMs };
 }
