@@ -8,15 +8,15 @@ Every template is a constant: what a model wrote would be executed inside one. T
 the server functions and shows it with textContent.
 """
 
-import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 import msgspec
-from starlette.responses import Response
 
+from ddviz.app import export
+from ddviz.app.requests import Answer, answering, index_of, served, trace_id_of
 from ddviz.app.session import Session, status_dict
 from ddviz.errors import DdvizError
 from ddviz.trace import Trace
@@ -24,7 +24,6 @@ from ddviz.viewer.html import assets
 from ddviz.viewer.view import empty_view, poll_view, step_view
 
 HERE = Path(__file__).parent
-Answer = dict[str, Any]
 QUIET = {"show_progress": "hidden", "queue": False, "api_visibility": "private"}  # of every event
 
 
@@ -34,7 +33,7 @@ def viewer_panel(session: Session, label: str, value: Answer | None = None) -> g
         value,
         html_template=f'<section class="ddviz-stage" aria-label="{label}"></section>',
         js_on_load=script("viewer_panel.js", before=assets().js),
-        server_functions=[served(poll_function(session)), served(step_function(session))],
+        server_functions=[served(make(session)) for make in VIEWER_FUNCTIONS],
         apply_default_css=False,
         elem_classes="ddviz-viewer-panel",
     )
@@ -69,36 +68,10 @@ def script(name: str, before: str = "") -> str:
     return f"{before}\n{(HERE / name).read_text('utf-8')}"
 
 
-def answering(function: Callable[[Answer], Answer]) -> Callable[[Any], Answer]:
-    """The app's wrapper: bad requests and user-data errors become {"error": sentence}."""
-
-    @functools.wraps(function)
-    def answer(request: Any = None) -> Answer:
-        try:
-            if not isinstance(request, dict):
-                raise DdvizError("a request must be an object")
-            return function(request)
-        except DdvizError as error:
-            return {"error": str(error)}
-
-    answer.__annotations__ = {}  # Gradio inspects them
-    return answer
-
-
-def served(function: Callable[[Any], Answer]) -> Callable[[Any], Response]:
-    """As Gradio is to serve it: encoded here, since FastAPI takes ten times as long over a step's numbers."""
-
-    @functools.wraps(function)
-    def serve(request: Any = None) -> Response:
-        return Response(msgspec.json.encode(function(request)), media_type="application/json")
-
-    return serve
-
-
 def poll_function(session: Session) -> Callable[[Any], Answer]:
     @answering
     def poll(request: Answer) -> Answer:
-        trace_id, since = _trace_id(request), _index(request, "since")
+        trace_id, since = trace_id_of(request), index_of(request, "since")
         growing = session.growing(trace_id)
 
         def view(trace: Trace) -> Answer:
@@ -119,7 +92,7 @@ def poll_function(session: Session) -> Callable[[Any], Answer]:
 def step_function(session: Session) -> Callable[[Any], Answer]:
     @answering
     def step(request: Answer) -> Answer:
-        trace_id, index = _trace_id(request), _index(request, "index")
+        trace_id, index = trace_id_of(request), index_of(request, "index")
 
         def view(trace: Any) -> Answer:
             if index >= len(trace.steps):
@@ -131,6 +104,25 @@ def step_function(session: Session) -> Callable[[Any], Answer]:
         }
 
     return step
+
+
+def sizes_function(session: Session) -> Callable[[Any], Answer]:
+    @answering
+    def sizes(request: Answer) -> Answer:
+        return export.sizes(session, request)
+
+    return sizes
+
+
+def export_function(session: Session) -> Callable[[Any], Answer]:
+    @answering
+    def exported(request: Answer) -> Answer:
+        return export.exported(session, request)
+
+    return exported
+
+
+VIEWER_FUNCTIONS = (poll_function, step_function, sizes_function, export_function)
 
 
 def status_function(session: Session) -> Callable[[Any], Answer]:
@@ -150,17 +142,3 @@ def control_function(session: Session) -> Callable[[Any], Answer]:
         return {"done": True}
 
     return control
-
-
-def _trace_id(request: Answer) -> str:
-    trace_id = request.get("trace")
-    if not isinstance(trace_id, str) or len(trace_id) > 64:
-        raise DdvizError("trace must be the id of an open trace")
-    return trace_id
-
-
-def _index(request: Answer, name: str) -> int:
-    value = request.get(name)
-    if type(value) is not int or not 0 <= value < 2**53:  # type(): True is no number here
-        raise DdvizError(f"{name} must be a whole number, 0 or more")
-    return value

@@ -29,6 +29,23 @@ function sourceOf(trace, key) {
   };
 }
 
+// What the Export sheet needs: sizes, and a file that the browser then saves.
+function exporterOf(trace) {
+  return {
+    sizes: () => ask("sizes", { trace }),
+    async save(wanted) {
+      const { name, type, text, base64 } = await ask("exported", { trace, ...wanted });
+      const content = text ?? Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
+      const link = document.createElement("a");
+      link.href = URL.createObjectURL(new Blob([content], { type }));
+      link.download = name;
+      link.click();
+      setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+      return name;
+    },
+  };
+}
+
 function draw() {
   const value = props.value;
   const key = value ? `${value.trace} ${value.nonce}` : null;
@@ -38,7 +55,10 @@ function draw() {
   mounted = null;
   if (!value) return;
   mounted = { key };
-  mounted.view = ddviz.mount(stage, sourceOf(value.trace, key), { live: value.live });
+  mounted.view = ddviz.mount(stage, sourceOf(value.trace, key), {
+    live: value.live,
+    exporter: exporterOf(value.trace),
+  });
   if (!value.live) mounted.view.focus(); // so that the arrow keys step
 }
 

@@ -89,7 +89,7 @@ function newAddress(viewer) {
   return { goTo, choose, pick, ask, grew, follow, show, draw };
 }
 
-function drawStep({ state, panels }) {
+function drawStep({ state, panels, links }) {
   const { view } = state;
   if (!view) return;
   const began = performance.now();
@@ -97,4 +97,6 @@ function drawStep({ state, panels }) {
   const place = state.node === null ? null : placeOfNode(view, node);
   panels.draw({ view, node, place, follow: state.follow });
   state.drawMs = performance.now() - began;
+  state.drawn = view.i;
+  links.changed();
 }

@@ -30,7 +30,7 @@ function button(className, label, title, onClick) {
   return element;
 }
 
-// A button that stays down: `onToggle(isOn)` at every press.
+// A button that stays down: `onToggle(isOn)` at every press. Its label names it in a link (link.js).
 function toggleButton(className, label, title, onToggle) {
   const element = button(className, label, title, () => {
     const isOn = element.getAttribute("aria-pressed") !== "true";
@@ -38,6 +38,7 @@ function toggleButton(className, label, title, onToggle) {
     onToggle(isOn);
   });
   element.setAttribute("aria-pressed", "false");
+  element.dataset.toggle = label;
   return element;
 }
 

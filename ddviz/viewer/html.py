@@ -28,21 +28,29 @@ FILES = (  # a constant must stand before what uses it while the script loads; f
     *("format", "dom", "scope", "theme"),
     *("layout", "tree_svg", "tree_canvas", "tree_camera", "tree_pointer", "tree_card"),
     *("waiting", "table", "tree"),
-    *("topbar", "scrubber_chart", "scrubber", "text", "detail", "panels"),
+    *("sheet", "sheet_find", "sheet_export", "sheet_keys"),
+    *("jumps", "topbar", "scrubber_chart", "scrubber", "text", "detail", "panels"),
     *("highlight", "tree_links", "build_search", "mask", "why", "stages"),
     *("stage_draft", "stage_build", "stage_compile", "stage_verify", "stage_commit"),
-    *("page_source", "state", "loader", "address", "player", "feed", "poll", "keys", "viewer"),
+    *("page_source", "state", "loader", "address", "link", "player", "feed", "poll", "keys", "viewer"),
 )
 STYLES = (  # a later rule wins
-    *("viewer", "topbar", "scrubber", "panes", "text", "tree", "table", "detail", "stages", "why"),
+    *("viewer", "topbar", "scrubber", "panes", "text", "tree", "table", "detail", "stages", "why", "sheet"),
 )
 
 _PAGE_CSS = "html,body{margin:0;height:100%}.ddviz-page{height:100vh;--ddviz-height:100vh}"
 _START_JS = """
 (() => {
   const page = document.querySelector(".ddviz-page");
-  const begin = page.dataset.step ? { step: Number(page.dataset.step) } : {};
-  ddviz.view = ddviz.mount(page, ddviz.pageSource(document), { live: false, ...begin });
+  const link = ddviz.readLink(location.hash);
+  const first = page.dataset.step ? Number(page.dataset.step) : undefined;
+  ddviz.view = ddviz.mount(page, ddviz.pageSource(document), {
+    ...link,
+    live: false,
+    step: link.step ?? first,
+    onLink: (chosen) => history.replaceState(null, "", ddviz.writeLink(chosen)),
+  });
+  addEventListener("hashchange", () => ddviz.view.update(ddviz.readLink(location.hash)));
   ddviz.view.focus();
 })();
 """
@@ -65,7 +73,7 @@ def assets() -> Assets:
         'const ddviz = (() => {\n"use strict";\nconst d3 = {};\n'
         f"(function (exports, module) {{\n{d3}\n}})(d3, {{}});\n"
         f"const STYLESHEET = {_script_json(css)};\n{parts}\n"
-        "return { mount, pageSource: newPageSource };\n})();\n"
+        "return { mount, pageSource: newPageSource, readLink, writeLink };\n})();\n"
     )
     return Assets(js, css)
 
@@ -117,10 +125,6 @@ def page(
     return _fill(_read("page.html"), filled)
 
 
-def page_sizes(trace: Trace) -> dict[Level, int]:
-    """About how many bytes the page of each level will have, told from some of its steps."""
-    packer, sizes = Packer(), {}
-    around = len(assets().js) + sum(len(packer.pack(view)) for _, view in _polls(trace, "light"))
 def checked_page(trace: Trace, level: Level, step: int | None) -> None:
     """Raises BadValueError for a page that can't be made."""
     if level not in LEVELS:
@@ -129,6 +133,10 @@ def checked_page(trace: Trace, level: Level, step: int | None) -> None:
         raise BadValueError(f"step {step} is not there; {trace.name} has {len(trace.steps)} steps, from 0")
 
 
+def page_sizes(trace: Trace) -> dict[Level, int]:
+    """About how many bytes the page of each level will have, told from some of its steps."""
+    packer, sizes = Packer(), {}
+    around = len(assets().js) + sum(len(packer.pack(view)) for _, view in _polls(trace, "light"))
     blocks = range(0, len(trace.steps), STEPS_PER_BLOCK)
     some = blocks[:: max(1, len(blocks) // SAMPLED_BLOCKS)]
     for level in LEVELS:

@@ -2,47 +2,62 @@
 //
 //   where   "all": anywhere in the viewer; "tree": while the tree has the focus
 //   does    (commands); false = not used, the browser may have it
+//   help    its line in the list of all keys; says: its words in the legend under the tree
+//   paced   while the key is held, the next press counts when this step has been drawn, so that none is passed over
 //
-// Shift counts for named keys only, Alt for all but signs: some keyboards need one of them, or AltGr, for [ and ].
+// Shift counts for named keys, and for the letters that have a line with it; Alt for all but signs: some keyboards
+// need one of them, or AltGr, for [ and ].
 
 const KEYS = [
-  { keys: ["ArrowLeft"], where: "all", does: (c) => c.goBy(-1), says: "← → step" },
-  { keys: ["ArrowRight"], where: "all", does: (c) => c.goBy(1) },
-  { keys: ["Home"], where: "all", does: (c) => c.goTo(0) },
-  { keys: ["End"], where: "all", does: (c) => c.goToLast() },
-  { keys: ["f"], where: "all", does: (c) => c.follow() },
-  { keys: ["p"], where: "all", does: (c) => c.play() },
-  { keys: [","], where: "all", does: (c) => c.stageBy(-1), says: ", . stage" },
-  { keys: ["."], where: "all", does: (c) => c.stageBy(1) },
-  { keys: ["<"], where: "all", does: (c) => c.momentBy(-1), says: "< > within it" },
-  { keys: [">"], where: "all", does: (c) => c.momentBy(1) },
-  { keys: ["ArrowUp"], where: "tree", does: (c) => c.tree().walk("up"), says: "↑ ↓ node" },
-  { keys: ["ArrowDown"], where: "tree", does: (c) => c.tree().walk("down") },
-  { keys: ["["], where: "all", does: (c) => c.tree().walk("parent"), says: "[ ] parent, child" },
-  { keys: ["]"], where: "all", does: (c) => c.tree().walk("child") },
-  { keys: ["Shift+ArrowLeft", "Alt+ArrowLeft"], where: "tree", does: (c) => c.tree().walk("parent") },
-  { keys: ["Shift+ArrowRight", "Alt+ArrowRight"], where: "tree", does: (c) => c.tree().walk("child") },
-  { keys: ["Enter", " "], where: "tree", does: (c) => c.tree().walk("here") },
-  { keys: ["+", "="], where: "tree", does: (c) => c.tree().zoomIn() },
-  { keys: ["-"], where: "tree", does: (c) => c.tree().zoomOut() },
-  { keys: ["0"], where: "tree", does: (c) => c.tree().fit() },
-  { keys: ["Escape"], where: "tree", does: (c) => c.tree().hideCard() },
+  { keys: ["ArrowLeft"], where: "all", does: (c) => c.goBy(-1), paced: true, says: "← → step", help: "the step before" },
+  { keys: ["ArrowRight"], where: "all", does: (c) => c.goBy(1), paced: true, help: "the next step" },
+  { keys: ["Home"], where: "all", does: (c) => c.goTo(0), help: "the first step" },
+  { keys: ["End"], where: "all", does: (c) => c.goToLast(), help: "the last step" },
+  { keys: ["f"], where: "all", does: (c) => c.follow(), help: "follow the newest step" },
+  { keys: ["p"], where: "all", does: (c) => c.play(), help: "play the steps, or halt" },
+  { keys: ["g"], where: "all", does: (c) => c.sheet("go"), help: "go to a step by its number" },
+  { keys: ["/"], where: "all", does: (c) => c.sheet("find"), help: "find token text" },
+  { keys: ["l"], where: "all", does: (c) => c.jump("low"), help: "next step of low acceptance" },
+  { keys: ["Shift+l"], where: "all", does: (c) => c.jump("low", -1), help: "the one before" },
+  { keys: ["x"], where: "all", does: (c) => c.jump("top1"), help: "next rejected top-1" },
+  { keys: ["Shift+x"], where: "all", does: (c) => c.jump("top1", -1), help: "the one before" },
+  { keys: ["t"], where: "all", does: (c) => c.jump("tie"), help: "next near-tie" },
+  { keys: ["Shift+t"], where: "all", does: (c) => c.jump("tie", -1), help: "the one before" },
+  { keys: ["e"], where: "all", does: (c) => c.sheet("exports"), help: "export" },
+  { keys: ["?"], where: "all", does: (c) => c.sheet("keys"), says: "? all keys", help: "this list" },
+  { keys: [","], where: "all", does: (c) => c.stageBy(-1), says: ", . stage", help: "the stage before" },
+  { keys: ["."], where: "all", does: (c) => c.stageBy(1), help: "the next stage" },
+  { keys: ["<"], where: "all", does: (c) => c.momentBy(-1), says: "< > within it", help: "back within the stage" },
+  { keys: [">"], where: "all", does: (c) => c.momentBy(1), help: "on within the stage" },
+  { keys: ["ArrowUp"], where: "tree", does: (c) => c.tree().walk("up"), says: "↑ ↓ node", help: "the node above" },
+  { keys: ["ArrowDown"], where: "tree", does: (c) => c.tree().walk("down"), help: "the node below" },
+  { keys: ["["], where: "all", does: (c) => c.tree().walk("parent"), says: "[ ] parent, child", help: "the parent node" },
+  { keys: ["]"], where: "all", does: (c) => c.tree().walk("child"), help: "the first child" },
+  { keys: ["Shift+ArrowLeft", "Alt+ArrowLeft"], where: "tree", does: (c) => c.tree().walk("parent"), help: "the parent" },
+  { keys: ["Shift+ArrowRight", "Alt+ArrowRight"], where: "tree", does: (c) => c.tree().walk("child"), help: "the first child" },
+  { keys: ["Enter", " "], where: "tree", does: (c) => c.tree().walk("here"), help: "the card of the node" },
+  { keys: ["+", "="], where: "tree", does: (c) => c.tree().zoomIn(), help: "zoom in" },
+  { keys: ["-"], where: "tree", does: (c) => c.tree().zoomOut(), help: "zoom out" },
+  { keys: ["0"], where: "tree", does: (c) => c.tree().fit(), help: "fit the whole tree" },
+  { keys: ["Escape"], where: "tree", does: (c) => c.tree().hideCard(), help: "hide the card" },
 ];
 const BY_KEY = new Map(KEYS.flatMap((entry) => entry.keys.map((key) => [key, entry])));
 
-function followKeys({ scope, root, panels, commands }) {
+function followKeys({ scope, root, panels, commands, state }) {
   scope.listen(root, "keydown", (event) => {
     const target = event.composedPath()[0];
     if (event.defaultPrevented || isForOthers(event, target)) return;
     const entry = BY_KEY.get(keyOf(event));
     if (!entry || (entry.where === "tree" && !panels.tree.hasFocus(target))) return;
-    if (entry.does(commands) !== false) event.preventDefault();
+    const isEarly = event.repeat && entry.paced && state.drawn !== state.step && !state.problems.step;
+    if (isEarly || entry.does(commands) !== false) event.preventDefault();
   });
 }
 
 // Shortcuts of the browser, typing, and buttons that are pressed by key.
 function isForOthers(event, target) {
   if ((event.ctrlKey || event.metaKey) && !event.getModifierState("AltGraph")) return true;
+  if (isInSheet(target)) return true;
   if (/^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName) || target.isContentEditable) return true;
   return target.tagName === "BUTTON" && (event.key === "Enter" || event.key === " ");
 }
@@ -51,7 +66,10 @@ function isForOthers(event, target) {
 function keyOf({ key, altKey, shiftKey }) {
   if (/^[^\w\s]$/.test(key)) return key;
   const alt = altKey ? "Alt+" : "";
-  return alt + (key.length === 1 && key !== " " ? key.toLowerCase() : (shiftKey ? "Shift+" : "") + key);
+  const shift = shiftKey ? "Shift+" : "";
+  if (key.length > 1 || key === " ") return alt + shift + key;
+  const letter = key.toLowerCase();
+  return alt + (BY_KEY.has(shift + letter) ? shift + letter : letter);
 }
 
 function keysLegend() {

@@ -26,11 +26,16 @@ const PANES = {
 };
 const TOLD = ["clear", "begin", "rows", "stats", "end", "status", "goTo", "stage", "hover", "draw", "theme"];
 
+const SHEETS = { find: createFind, go: createGo, exports: createExport, keys: createKeySheet };
+
 function newPanels(viewer) {
   const panels = {};
   for (const [name, create] of Object.entries(BARS)) panels[name] = create(viewer.root, viewer);
   const box = append(viewer.root, make("div", "ddviz-panes")).lastChild;
   for (const [name, create] of Object.entries(PANES)) panels[name] = create(box, viewer);
+  panels.sheets = Object.fromEntries(
+    Object.entries(SHEETS).map(([name, create]) => [name, create(viewer.root, viewer)]),
+  );
   const all = Object.values(panels);
   for (const what of TOLD) {
     panels[what] = (...words) => {
@@ -52,6 +57,9 @@ function newCommands(viewer) {
     choose: (node) => viewer.address.choose(node),
     follow: () => isLive(state) && viewer.address.follow(!state.follow),
     play: () => !isLive(state) && viewer.player.toggle(),
+    speed: (stepsPerSecond) => viewer.player.setSpeed(stepsPerSecond),
+    jump: (kind, way) => jumpCommand(viewer)(kind, way),
+    sheet: (name) => viewer.panels.sheets[name].open?.(),
     focusTree: () => viewer.panels.tree.focus(),
     ...stageCommands(viewer),
     tree: () => viewer.panels.tree.commands, // moves in the tree and of its camera

@@ -1,10 +1,11 @@
-// The scrubber: buttons that go from step to step, where we are, and the chart of all steps (scrubber_chart.js).
+// The scrubber: buttons that go from step to step, jumps, sheets, and the chart of all steps (scrubber_chart.js).
 
-function createScrubber(parent, { scope, root, commands }) {
+function createScrubber(parent, { scope, root, commands, exporter }) {
   const box = append(parent, make("section", "ddviz-scrubber")).lastChild;
-  const counter = make("span", "ddviz-counter");
+  const counter = button("ddviz-counter", "", "Go to a step (G)", () => commands.sheet("go"));
   const [now, last] = [make("b"), make("span", "ddviz-muted")];
   const play = iconButton("play", "Play the steps (P)", commands.play);
+  const speed = speedChoice(commands);
   const follow = button("ddviz-follow", "", "Follow the newest step (F)", commands.follow);
   const transport = append(
     make("div", "ddviz-transport"),
@@ -14,9 +15,11 @@ function createScrubber(parent, { scope, root, commands }) {
     iconButton("next", "Next step (→)", () => commands.goBy(1)),
     iconButton("last", "Last step (End)", commands.goToLast),
     play,
+    speed,
     follow,
   );
-  box.append(transport);
+  const controls = append(make("div", "ddviz-controls"), transport, newToolLine(commands, exporter));
+  box.append(controls);
   const chart = createChart(box, { scope, root, onStep: (i) => commands.goTo(i) });
   let rows = [];
 
@@ -41,11 +44,12 @@ function createScrubber(parent, { scope, root, commands }) {
   return {
     clear,
     goTo,
-    theme: chart.paint,
+    announce: chart.announce,
+    theme: chart.repaint,
     rows: (fresh, all) => setRows(all),
     status({ isLive, follow: isFollowing, playing }) {
       keepFocus(chart.element, () => {
-        play.hidden = isLive;
+        play.hidden = speed.hidden = isLive;
         follow.hidden = !isLive;
       });
       play.setAttribute("aria-pressed", String(playing));
@@ -54,4 +58,26 @@ function createScrubber(parent, { scope, root, commands }) {
       follow.textContent = isFollowing ? "● Following" : "○ Follow";
     },
   };
+}
+
+function speedChoice(commands) {
+  const choice = make("select", "ddviz-select");
+  choice.title = "How fast to play";
+  choice.setAttribute("aria-label", choice.title);
+  for (const [, says] of SPEEDS) append(choice, make("option", "", says));
+  choice.addEventListener("change", () => commands.speed(SPEEDS[choice.selectedIndex][0]));
+  return choice;
+}
+
+// Jumps to the next step worth stopping at, and the sheets.
+function newToolLine(commands, exporter) {
+  const line = append(make("div", "ddviz-tool-line"), make("span", "ddviz-muted", "next"));
+  const key = { low: "L", top1: "X", tie: "T" };
+  for (const [kind, { label, says }] of Object.entries(JUMPS)) {
+    const title = `Next ${says} (${key[kind]}; back: Shift+${key[kind]})`;
+    append(line, button("ddviz-small", label, title, (event) => commands.jump(kind, event.shiftKey ? -1 : 1)));
+  }
+  append(line, make("span", "ddviz-gap"), button("ddviz-small", "find", "Find token text (/)", () => commands.sheet("find")));
+  if (exporter) append(line, button("ddviz-small", "export", "Export (E)", () => commands.sheet("exports")));
+  return append(line, button("ddviz-small", "keys", "All keys (?)", () => commands.sheet("keys")));
 }

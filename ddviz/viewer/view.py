@@ -19,6 +19,7 @@ from weakref import WeakKeyDictionary
 from ddviz.trace import StepSequence, TokenTable, Trace
 from ddviz.trace.schema import Step
 from ddviz.trace.tokens import pieces
+from ddviz.viewer.marks import near_tie, top1_rejected
 from ddviz.viewer.step import stage_times, step_view
 
 MAX_ROWS = 500  # rows in one answer
@@ -31,7 +32,8 @@ def poll_view(trace: Trace, since: int = 0) -> JSON:
     key      changes when the file is another request: the viewer then starts afresh
     since    echoed, so that a repeated or late answer can be dropped
     total    steps known by now; ask again from since + len(steps) until it is reached
-    steps    [{i, index, prefix_len, n, accept_len, emitted: [{id, text, kind}], ms, stages: {name: ms}}]
+    steps    [{i, index, prefix_len, n, accept_len, emitted: [{id, text, kind}], ms, stages: {name: ms},
+               top1: the likeliest candidate was refused, tie: a decision was close}]
              a step after a retraction also has `prefill`: {id, text}, the token that began the new prefix
     stats    over the steps sent so far; rates count the steps' own time, so a paused run is not a slow one
     tail     what is left of a character that the output never finished
@@ -214,6 +216,8 @@ def _row(step: Step, i: int, texts: list[str]) -> JSON:
             {"id": token, "text": text, "kind": "accepted" if j < accepted else "bonus"}
             for j, (token, text) in enumerate(zip(step.emitted, texts, strict=True))
         ],
+        "top1": top1_rejected(step),
+        "tie": near_tie(step),
         "ms": total,
         "stages": stages,
     }

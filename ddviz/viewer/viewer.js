@@ -5,6 +5,9 @@
 //   options  live        keep polling, follow the newest step (false: read what is there, once)
 //            step, node  where to begin instead (default: the newest step live, else step 0)
 //            stage       draft, build, compile, verify, commit; none: the overview
+//            panels      names of toggle buttons that are down
+//            onLink      ({ step, node, stage, panels }) after anything of it changed, to keep a link (link.js)
+//            exporter    makes files (sheet_export.js)
 //            onSelect    (step, node) after the reader chose one; node is an index or "bonus"
 //   update   { step, node, stage, follow, live, source }: anything of it. A new `source`, or `live`, polls afresh.
 //
@@ -18,7 +21,8 @@
 function mount(element, source, options = {}) {
   const scope = newScope();
   const root = newRoot(element, scope);
-  const viewer = { scope, root, state: newState(source, options), onSelect: options.onSelect };
+  const { onSelect, onLink, exporter } = options;
+  const viewer = { scope, root, state: newState(source, options), onSelect, onLink, exporter };
   viewer.commands = newCommands(viewer);
   viewer.panels = newPanels(viewer);
   viewer.loader = newLoader(viewer);
@@ -26,6 +30,7 @@ function mount(element, source, options = {}) {
   viewer.player = newPlayer(viewer);
   viewer.feed = newFeed(viewer);
   viewer.poller = newPoller(viewer);
+  viewer.links = newLinkKeeper(viewer, options.panels);
   followKeys(viewer);
   watchTheme(scope, root, viewer.panels.theme);
   viewer.feed.showStatus();
@@ -51,7 +56,7 @@ function newRoot(element, scope) {
   return root;
 }
 
-function update({ state, address, feed, poller, commands }, change = {}) {
+function update({ state, address, feed, poller, commands, links }, change = {}) {
   if ("source" in change) Object.assign(state, { source: change.source, key: undefined });
   if ("live" in change) state.live = Boolean(change.live);
   if (change.live || "source" in change) {
@@ -61,6 +66,7 @@ function update({ state, address, feed, poller, commands }, change = {}) {
   if (Number.isInteger(change.step)) address.ask(change.step, change.node ?? null);
   else if ("node" in change) address.pick(change.node);
   if ("stage" in change) commands.stage(change.stage);
+  if (change.panels) links.setPanels(change.panels);
   if ("follow" in change) address.follow(Boolean(change.follow));
   feed.showStatus();
 }

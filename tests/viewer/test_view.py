@@ -115,6 +115,8 @@ def test_the_first_answer_brings_header_prompt_first_token_and_rows(tmp_path):
             "n": 5,
             "accept_len": 2,
             "emitted": [{"id": 2, "text": "c", "kind": "accepted"}, {"id": 5, "text": "f", "kind": "bonus"}],
+            "top1": True,
+            "tie": False,
             "ms": 4.0,
             "stages": {"draft": 1.0, "verify": 3.0},
         }

@@ -1,0 +1,56 @@
+// The link: everything that is chosen, as the part of an address after its #. A copied link opens the same again.
+//
+//   #trace=sample:quicksort&step=5&stage=verify&node=3&panels=arrays,wide
+//
+// In:  viewer's state; its toggle buttons, which are named by their labels (dom.js). `trace` is the app's.
+// Not here: where links are kept (the app, the exported page).
+
+const LINK_EVERY = 300; // ms; browsers refuse more than a few changes of the address per second
+
+function readLink(text) {
+  const fields = new URLSearchParams(text.replace(/^#/, ""));
+  const whole = (name) => (/^\d{1,9}$/.test(fields.get(name) ?? "") ? Number(fields.get(name)) : null);
+  return {
+    trace: fields.get("trace"),
+    step: whole("step"),
+    node: fields.get("node") === BONUS ? BONUS : whole("node"),
+    stage: fields.get("stage"),
+    panels: fields.get("panels")?.split(",") ?? [],
+  };
+}
+
+function writeLink({ trace, step, node, stage, panels = [] }) {
+  const fields = new URLSearchParams();
+  for (const [name, value] of Object.entries({ trace, step, stage, node })) {
+    if (value !== null && value !== undefined) fields.set(name, value);
+  }
+  if (panels.length) fields.set("panels", panels.join(","));
+  return `#${fields}`.replaceAll("%3A", ":").replaceAll("%2C", ",");
+}
+
+// Tells onLink of a change, and sets the panels that a link names.
+function newLinkKeeper({ scope, root, state, onLink }, wantedPanels = []) {
+  const toggles = () => Array.from(root.querySelectorAll("[data-toggle]"));
+  const isOn = (toggle) => toggle.getAttribute("aria-pressed") === "true";
+  let told = null;
+
+  function link() {
+    const panels = toggles().filter(isOn).map((toggle) => toggle.dataset.toggle);
+    return { step: state.step, node: state.node, stage: state.stage ?? null, panels };
+  }
+
+  function tell() {
+    const text = state.step === null ? null : writeLink(link());
+    if (text !== null && text !== told) onLink(link());
+    told = text;
+  }
+
+  function setPanels(names) {
+    for (const toggle of toggles()) if (isOn(toggle) !== names.includes(toggle.dataset.toggle)) toggle.click();
+  }
+
+  const changed = () => onLink && scope.later("link", LINK_EVERY, tell);
+  if (wantedPanels.length) setPanels(wantedPanels);
+  scope.listen(root, "click", changed); // toggles
+  return { changed, setPanels };
+}
