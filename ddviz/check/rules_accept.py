@@ -139,14 +139,14 @@ def kernel_choice(view: StepView) -> Iterator[Fault]:
 
 @step_rule(
     cause="the kernel read the argmax of other rows, or its links are not those recorded",
-    look_at="target.raw.argmax, retrieve, accept.index; target.raw.margin tells a near tie",
+    look_at="target.raw.argmax (target.filtered where it is recorded), retrieve, accept.index",
 )
 def greedy_path(view: StepView) -> Iterator[Fault]:
     """Greedy: the path follows the target's argmax; it stops where no child is that, or at depth B-1."""
     target, path, children = view.step.target, view.path, view.children
     if view.step.accept.kernel != "greedy" or target is None or path is None or children is None:
         return
-    argmax, tokens = target.raw.argmax, view.step.tree.tokens
+    argmax, tokens = target.argmax, view.step.tree.tokens
     for place, node in enumerate(path):
         emitted = view.step.accept.predicts[place]
         if emitted != argmax[node]:

@@ -142,8 +142,15 @@ class FilteredRows(Part, kw_only=True):
 
 class Target(Part, kw_only=True):
     raw: TargetRows
-    filtered: FilteredRows | None = None  # null for a greedy step
+    filtered: FilteredRows | None = None  # null for a greedy step whose logits nothing changed
     nonfinite: int = 0  # NaN and infinities in the logits
+
+    @property
+    def argmax(self) -> list[int]:
+        """[n] what a greedy step follows: of the raw logits, or of those that something changed."""
+        if self.filtered is None or self.filtered.top_ids is None:
+            return self.raw.argmax
+        return [row[0] for row in self.filtered.top_ids]
 
 
 class Sampling(Part, kw_only=True):

@@ -140,6 +140,11 @@ class Recorder:
         finally:
             self._stage_us[name] = self._stage_us.get(name, 0.0) + (time.perf_counter() - start) * 1e6
 
+    @property
+    def closed(self) -> bool:
+        """Nothing more can be written: `close` was called, or a write failed."""
+        return self._file is None
+
     def close(self) -> None:
         """Flush to the disk and close; calling it again does nothing. Raises TraceError as writing does."""
         with self._lock:

@@ -2,9 +2,9 @@
 
     python scripts/gpu/make_bundle.py OUT [--app] [--part-mib 58]
 
-The host is expected to have Python 3.12, torch 2.11.0+cu130, triton, numpy, what transformers compiles (regex,
-pyyaml, tqdm ...), nvcc 13 and an sm_90 GPU. What it lacks is taken from PyPI as wheels, trimmed of what a Hopper
-card with Triton attention never loads, packed with xz and cut into parts OUT/1/site.tar.xz.00,
+The host is expected to have Python 3.12, torch 2.11.0+cu130, triton, numpy, what transformers compiles
+(regex, pyyaml, tqdm ...), nvcc 13 and an sm_90 GPU. What it lacks is taken from PyPI as wheels, trimmed of
+what a Hopper card with Triton attention never loads, packed with xz and cut into parts OUT/1/site.tar.xz.00,
 OUT/2/site.tar.xz.01, ..., each in a folder of its own, to be copied one by one. On the host:
 
     mkdir -p /opt/site && cat */site.tar.xz.* | tar xJf - -C /opt/site

@@ -1,6 +1,7 @@
 """A process as SGLang starts them.
 
-`child.py STUB` unpickles ServerArgs from stdin and names the worker's class;
+`child.py STUB` unpickles ServerArgs from stdin, names the worker's class and counts
+the hooks;
 `child.py STUB VERSION TARGET DRAFT` pretends to be another SGLang and prints how DDTREE is refused.
 """
 
@@ -38,8 +39,12 @@ def main() -> None:
     args = pickle.load(sys.stdin.buffer)
     from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 
+    from ddviz.engines.sglang_plugin import hooks
+
+    hooks.assert_applied()
     algorithm = SpeculativeAlgorithm.from_string(args.speculative_algorithm)
-    print(args.speculative_ddtree_budget, algorithm.name, algorithm.create_worker(args).__name__)
+    worker = algorithm.create_worker(args).__name__
+    print(args.speculative_ddtree_budget, algorithm.name, worker, len(hooks.HOOKS), "hooks")
 
 
 if __name__ == "__main__":

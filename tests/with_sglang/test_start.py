@@ -1,6 +1,7 @@
 """What happens before a server serves: registration, flags, settings derived, settings refused."""
 
 import inspect
+import os
 import pickle
 import subprocess
 import sys
@@ -131,14 +132,18 @@ def test_a_model_that_is_no_dflash_drafter_is_refused(settings):
         started(settings, speculative_draft_model_path=settings["model_path"])
 
 
-def test_flags_reach_a_spawned_process(settings, stub_folder):
+@pytest.mark.parametrize(("folder", "hooked"), [(None, 4), ("traces", 6)])
+def test_flags_reach_a_spawned_process_and_a_server_that_traces_has_two_more_hooks(
+    settings, stub_folder, tmp_path, folder, hooked
+):
     """As SGLang's scheduler starts: a new process that loads the plugins and unpickles the arguments."""
     script = Path(__file__).with_name("child.py")
     args = pickle.dumps(started(settings, speculative_ddtree_budget=24))
     command = [sys.executable, str(script), str(stub_folder)]
-    done = subprocess.run(command, input=args, capture_output=True, check=False)
+    environment = {**os.environ, **({"DDVIZ_TRACE_DIR": str(tmp_path / folder)} if folder else {})}
+    done = subprocess.run(command, input=args, capture_output=True, check=False, env=environment)
     last = done.stdout.decode().strip().splitlines()[-1:]
-    assert last == ["24 DDTREE DDTreeWorker"], done.stderr.decode()[-2000:]
+    assert last == [f"24 DDTREE DDTreeWorker {hooked} hooks"], done.stderr.decode()[-2000:]
 
 
 def test_another_version_of_sglang_is_refused_with_the_one_that_works(settings, stub_folder):

@@ -16,6 +16,7 @@ from sglang.srt.sampling.sampling_batch_info import SamplingBatchInfo
 from sglang.srt.speculative.eagle_utils import _seeded_verify_coins
 
 from ddviz.engines.sglang_plugin.batch import AcceptedBatch, TreeBatch
+from ddviz.engines.sglang_plugin.tracing.tracer import NoStep
 
 GREEDY_COIN = 0.5
 PROBS_BYTES = 1 << 30  # target probabilities held at once; a larger batch is sampled in parts
@@ -36,6 +37,12 @@ def adjust_logits(logits: torch.Tensor, info: SamplingBatchInfo, width: int) -> 
         apply_scaling_penalties(logits, rows(info.acc_scaling_penalties))
     if info.logit_bias is not None:
         logits.add_(rows(info.logit_bias))
+
+
+def changes_logits(info: SamplingBatchInfo) -> bool:
+    """Whether a request of the batch asks for anything that changes logits, grammars aside."""
+    changes = (info.acc_additive_penalties, info.acc_scaling_penalties, info.logit_bias)
+    return info.has_custom_logit_processor or any(change is not None for change in changes)
 
 
 def accept_greedy(tree: TreeBatch, logits: torch.Tensor, max_path_len: int) -> AcceptedBatch:
@@ -66,6 +73,7 @@ def accept_sampled(
     max_path_len: int,
     threshold_single: float,
     threshold_acc: float,
+    trace: NoStep,
 ) -> AcceptedBatch:
     """One coin a node against the running sum of its children, the bonus from what is left of the row.
 
@@ -84,6 +92,7 @@ def accept_sampled(
     for start in range(0, bs, part):
         rows = slice(start, min(start + part, bs))
         probs = _target_probs(logits.view(bs, width, -1)[rows], info, rows, greedy)
+        rejected = torch.zeros_like(probs)  # the kernel's scratch for the mass of rejected children
         tree_speculative_sampling_target_only(
             predicts=out.predicts,
             accept_index=out.accept_index[rows],
@@ -95,11 +104,12 @@ def accept_sampled(
             uniform_samples=coins[rows],
             uniform_samples_for_final_sampling=final_coins[rows],
             target_probs=probs,
-            draft_probs=torch.zeros_like(probs),  # scratch: the kernel writes rejected mass into it
+            draft_probs=rejected,
             threshold_single=threshold_single,
             threshold_acc=threshold_acc,
             deterministic=True,
         )
+        trace.sampled(rows, tree, probs, rejected, out, coins, final_coins)
     return out
 
 

@@ -1,4 +1,5 @@
 """What a tree needs of SGLang 0.5.17 that it lacks: four functions, changed for DDTREE and for nothing else.
+Two more tell the tracer what became of a step, where the server traces.
 
 Each hook runs the original first and corrects its answer. `assert_applied` is called where they matter, since
 SGLang only logs a hook that it could not apply.
@@ -9,6 +10,7 @@ from typing import Any
 
 from ddviz.engines.sglang_plugin.algorithm import NAME
 from ddviz.engines.sglang_plugin.requests import refusal
+from ddviz.engines.sglang_plugin.tracing.tracer import NoTracer, trace_folder
 
 
 def capture_with_mask(original: Callable[..., Any], runner: Any, *args: Any, **kwargs: Any) -> Any:
@@ -63,6 +65,24 @@ def refuse_what_is_ignored(original: Callable[..., str | None], req: Any, enable
     )
 
 
+def note_prefilled(original: Callable[..., Any], processor: Any, batch: Any, result: Any) -> Any:
+    """Tell the tracer which requests have their first output token."""
+    taken = original(processor, batch, result)
+    tracer.prefilled([req for req in batch.reqs if req.inflight_middle_chunks <= 0 and not req.is_retracted])
+    return taken
+
+
+def note_settled(original: Callable[..., Any], processor: Any, batch: Any, result: Any) -> Any:
+    """Tell the tracer what became of a step: which tokens joined the output, which requests ended."""
+    ended = [req.finished() or req.is_retracted for req in batch.reqs]
+    before = [len(req.output_ids) for req in batch.reqs]
+    taken = original(processor, batch, result)
+    tracer.settled(batch.reqs, ended, before, result)
+    return taken
+
+
+tracer = NoTracer()  # the worker puts its own here
+
 HOOKS: dict[str, Callable[..., Any]] = {
     "sglang.srt.model_executor.runner.decode_cuda_graph_runner.DecodeCudaGraphRunner.get_spec_info": (
         capture_with_mask
@@ -71,6 +91,10 @@ HOOKS: dict[str, Callable[..., Any]] = {
     "sglang.srt.speculative.spec_utils.spec_need_hidden_states": relay_no_hidden_states,
     "sglang.srt.speculative.dflash_utils.validate_dflash_request": refuse_what_is_ignored,
 }
+_PROCESSOR = "sglang.srt.managers.scheduler_components.batch_result_processor.SchedulerBatchResultProcessor"
+if trace_folder() is not None:  # a server that traces nothing is left alone
+    HOOKS[f"{_PROCESSOR}.process_batch_result_prefill"] = note_prefilled
+    HOOKS[f"{_PROCESSOR}.process_batch_result_decode"] = note_settled
 
 
 def register_hooks() -> None:

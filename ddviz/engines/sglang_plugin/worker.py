@@ -26,13 +26,20 @@ from sglang.srt.speculative.dflash_worker_v2 import DFlashWorkerV2, _prepare_dfl
 from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 from sglang.srt.speculative.spec_utils import GrammarTree, build_grammar_vocab_mask
 
-from ddviz.engines.sglang_plugin.acceptance import accept_greedy, accept_sampled, adjust_logits
+from ddviz.engines.sglang_plugin import hooks
+from ddviz.engines.sglang_plugin.acceptance import (
+    accept_greedy,
+    accept_sampled,
+    adjust_logits,
+    changes_logits,
+)
 from ddviz.engines.sglang_plugin.batch import AcceptedBatch, TreeBatch
 from ddviz.engines.sglang_plugin.commit import KVPacker
 from ddviz.engines.sglang_plugin.draft_head import DraftHead
-from ddviz.engines.sglang_plugin.hooks import assert_applied
 from ddviz.engines.sglang_plugin.requests import tree_limits
 from ddviz.engines.sglang_plugin.self_check import check_graph_sees_the_tree
+from ddviz.engines.sglang_plugin.tracing.start import start as start_tracer
+from ddviz.engines.sglang_plugin.tracing.tracer import RECORDED_CANDIDATES, NoStep, NoTracer, trace_folder
 from ddviz.engines.sglang_plugin.tree_kernels import build_trees, compile_trees
 from ddviz.engines.sglang_plugin.verify_input import DDTreeDraftInput, DDTreeVerifyInput
 
@@ -48,13 +55,15 @@ class DDTreeWorker(DFlashWorkerV2):
         self.tree_width = int(server_args.speculative_num_draft_tokens)
         self.budget = int(server_args.speculative_ddtree_budget)
         self.topk_cap = int(server_args.speculative_ddtree_topk_cap) or self.budget
-        assert_applied()
+        hooks.assert_applied()
         # These arguments are this worker's own copy. The drafter must see its block, B wide; both attention
         # backends and graph runners read T from the published ones.
         server_args.override("ddviz", speculative_num_draft_tokens=server_args.speculative_dflash_block_size)
         super().__init__(server_args, gpu_id, ps, nccl_port, target_worker)
         lm_head = getattr(target_worker.model_runner.model, "lm_head", None)
-        self._head = DraftHead(lm_head, self.block_size, k=self.topk_cap, tp_group=get_tp_group())
+        self.candidates = self.topk_cap if trace_folder() is None else max(self.topk_cap, RECORDED_CANDIDATES)
+        self._head = DraftHead(lm_head, self.block_size, k=self.candidates, tp_group=get_tp_group())
+        self._tracer = NoTracer()
         self._packer: KVPacker | None = None
         self._whole_mask_rows = get_exec().deterministic.enable_deterministic_inference
         self._limits: tuple[list[tuple[int, int]], torch.Tensor, torch.Tensor] | None = None
@@ -67,6 +76,7 @@ class DDTreeWorker(DFlashWorkerV2):
     def init_cuda_graphs(self) -> None:
         super().init_cuda_graphs()
         check_graph_sees_the_tree(self)
+        self._tracer = hooks.tracer = start_tracer(self)
 
     def _maybe_build_draft_sampler(self) -> DraftHead:
         """Called only where graphs are captured: what it returns becomes the tail of the draft's graph."""
@@ -98,21 +108,36 @@ class DDTreeWorker(DFlashWorkerV2):
     ) -> GenerationBatchResult:
         seq_lens = batch.seq_lens
         seq_lens.record_stream(torch.get_device_module(self.device).current_stream())
+        trace = self._tracer.step(batch, self.tree_width, self.block_size)
 
-        top_logprobs, top_ids = self._draft(batch)
-        tree = self._build(batch, top_logprobs, top_ids)
-        mask = self._compile(batch, tree)
-        logits_output, forward_batch, ran_graph = self._verify(batch, tree, mask, grammar_barrier)
-        accepted = self._accept(batch, tree, logits_output.next_token_logits)
+        with trace.stage("draft"):
+            top_logprobs, top_ids = self._draft(batch)
+        with trace.stage("build"):
+            tree = self._build(batch, top_logprobs, top_ids)
+        with trace.stage("compile"):
+            mask = self._compile(batch, tree)
+        trace.keep(top_logprobs=top_logprobs, top_ids=top_ids)
+        trace.tree(tree, mask, seq_lens)
+        with trace.stage("verify"):
+            logits_output, forward_batch, ran_graph = self._verify(batch, tree, mask, grammar_barrier, trace)
+            accepted = self._accept(batch, tree, logits_output.next_token_logits, trace)
 
         accept_lens = accepted.num_accepted + 1
         new_seq_lens = seq_lens + accept_lens.to(seq_lens.dtype)
         if on_publish is not None:
             on_publish(new_seq_lens)
-        emitted = self._commit(tree, accepted, accept_lens, logits_output.hidden_states, seq_lens)
+        with trace.stage("commit"):
+            emitted = self._commit(tree, accepted, accept_lens, logits_output.hidden_states, seq_lens, trace)
         logits_output.hidden_states = None  # else the scheduler copies it to the host
         bonus = emitted.gather(1, accepted.num_accepted.long().unsqueeze(1)).squeeze(1)
-        return GenerationBatchResult(
+        trace.keep(
+            accept_index=accepted.accept_index,
+            num_accepted=accepted.num_accepted,
+            path_tokens=emitted,
+            bonus=bonus,
+            new_seq_len=new_seq_lens,
+        )
+        result = GenerationBatchResult(
             logits_output=logits_output,
             next_token_ids=emitted.view(-1),
             accept_lens=accept_lens,
@@ -122,6 +147,8 @@ class DDTreeWorker(DFlashWorkerV2):
             new_seq_lens=new_seq_lens,
             extra_keep_alive_refs=[forward_batch, tree, mask],
         )
+        trace.launched(result, ran_graph)
+        return result
 
     # 1. draft
 
@@ -211,6 +238,7 @@ class DDTreeWorker(DFlashWorkerV2):
         tree: TreeBatch,
         mask: torch.Tensor,
         grammar_barrier: Callable[[], None] | None,
+        trace: NoStep,
     ) -> tuple[Any, ForwardBatch, bool]:
         """One forward of the target over all nodes, then everything that changes its logits."""
         grammar_tree = None
@@ -221,6 +249,7 @@ class DDTreeWorker(DFlashWorkerV2):
             batch=None, forward_batch=forward_batch, is_verify=True, skip_attn_backend_init=True
         )
         logits = out.logits_output.next_token_logits
+        trace.raw(logits, tree)
         info: SamplingBatchInfo = batch.sampling_info
         if info.has_custom_logit_processor:
             apply_custom_logit_processor(logits, info, num_tokens_in_batch=tree.width)
@@ -235,6 +264,8 @@ class DDTreeWorker(DFlashWorkerV2):
             )
             if grammar_mask is not None:
                 grammar_mask.apply(logits)
+        if info.is_all_greedy and (batch.has_grammar or changes_logits(info)):
+            trace.adjusted(logits, tree)
         return out.logits_output, forward_batch, out.can_run_cuda_graph
 
     def _forward_batch(
@@ -254,7 +285,9 @@ class DDTreeWorker(DFlashWorkerV2):
             return bound, int(bound.sum())
         return batch.spec_info.reserved_seq_lens_cpu, int(batch.spec_info.reserved_seq_lens_sum)
 
-    def _accept(self, batch: ScheduleBatch, tree: TreeBatch, logits: torch.Tensor) -> AcceptedBatch:
+    def _accept(
+        self, batch: ScheduleBatch, tree: TreeBatch, logits: torch.Tensor, trace: NoStep
+    ) -> AcceptedBatch:
         info: SamplingBatchInfo = batch.sampling_info
         if info.is_all_greedy:
             return accept_greedy(tree, logits, self.block_size)
@@ -267,6 +300,7 @@ class DDTreeWorker(DFlashWorkerV2):
             self.block_size,
             spec.speculative_accept_threshold_single,
             spec.speculative_accept_threshold_acc,
+            trace,
         )
         tp_group = get_tp_group()
         if tp_group.world_size > 1:  # ranks may differ in the last bit of a probability, and in their coins
@@ -283,16 +317,19 @@ class DDTreeWorker(DFlashWorkerV2):
         accept_lens: torch.Tensor,
         hidden_states: torch.Tensor,
         seq_lens: torch.Tensor,
+        trace: NoStep,
     ) -> torch.Tensor:
         """Pack the target's KV, append the drafter's; emitted tokens [bs, B], the bonus at num_accepted."""
-        self._packer.pack(tree.slots, accepted)
+        self._packer.pack(tree.slots, accepted, trace.moves)
         hidden = accepted.rows(hidden_states)
         slots = tree.slots[:, : self.block_size].contiguous()
+        positions = seq_lens.unsqueeze(1) + self._path_offsets
+        trace.keep(draft_kv_positions=positions)
         self._append_target_hidden_to_draft_kv_by_loc(
             target_hidden=hidden.view(-1, hidden.shape[-1]),
             cache_loc=slots.view(-1),
             cache_loc_2d=slots,
-            positions=(seq_lens.unsqueeze(1) + self._path_offsets).view(-1),
+            positions=positions.view(-1),
             commit_lens=accept_lens,
         )
         return accepted.rows(accepted.predicts).long()

@@ -6,7 +6,6 @@ Not here: the demo pair's download (fetch.py).
 """
 
 import inspect
-import json
 import platform
 import re
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
+from ddviz.engines.token_bytes import token_bytes_function
 from ddviz.engines.torch_engine.drafter import Drafter, check_fit, load_drafter
 from ddviz.engines.torch_engine.kv_cache import SlotCache
 from ddviz.engines.torch_engine.packed import can_pack, pack_linears
@@ -176,27 +176,6 @@ def device_name(device: torch.device) -> str:
     return f"cpu: {_cpu_model()}, {torch.get_num_threads()} threads"
 
 
-def token_bytes_function(tokenizer: PreTrainedTokenizerBase) -> Callable[[int], bytes]:
-    """From a token id to its raw bytes, for byte-level and SentencePiece-like vocabularies."""
-    special = {token: added.content for token, added in tokenizer.added_tokens_decoder.items()}
-    byte_level = _is_byte_level(tokenizer)
-    byte_of = _byte_level_alphabet()
-
-    def token_bytes(token: int) -> bytes:
-        if token in special:
-            return special[token].encode()
-        piece = tokenizer.convert_ids_to_tokens(token)
-        if piece is None:  # ids beyond the tokenizer, where the model's vocabulary is padded
-            return f"⟨{token}⟩".encode()
-        if byte_level:
-            return bytes(byte_of[c] for c in piece) if all(c in byte_of for c in piece) else piece.encode()
-        if re.fullmatch(r"<0x[0-9A-F]{2}>", piece):
-            return bytes([int(piece[3:5], 16)])
-        return piece.replace("▁", " ").encode()
-
-    return token_bytes
-
-
 def _load_target(name: str, dtype: torch.dtype, device: torch.device) -> Target:
     if name.startswith((".", "/", "~")) and not Path(name).is_dir():
         raise EngineError(f"the target {name} could not be loaded: there is no such folder")
@@ -289,23 +268,6 @@ def _stop_ids(model: nn.Module, tokenizer: PreTrainedTokenizerBase) -> list[int]
     configured = getattr(model.generation_config, "eos_token_id", None)
     ids = configured if isinstance(configured, list) else [configured]
     return sorted({token for token in [*ids, tokenizer.eos_token_id] if token is not None})
-
-
-def _is_byte_level(tokenizer: PreTrainedTokenizerBase) -> bool:
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    return backend is not None and "ByteLevel" in json.dumps(json.loads(backend.to_str()).get("decoder"))
-
-
-def _byte_level_alphabet() -> dict[str, int]:
-    """The printable character that stands for each byte in a byte-level vocabulary (GPT-2's table)."""
-    printable = [
-        *range(ord("!"), ord("~") + 1),
-        *range(ord("¡"), ord("¬") + 1),
-        *range(ord("®"), ord("ÿ") + 1),
-    ]
-    alphabet = {chr(byte): byte for byte in printable}
-    others = [byte for byte in range(256) if byte not in printable]
-    return alphabet | {chr(256 + offset): byte for offset, byte in enumerate(others)}
 
 
 def _cpu_model() -> str:

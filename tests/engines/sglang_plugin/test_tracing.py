@@ -1,0 +1,349 @@
+"""The tracer on the CPU: the plugin's own kernels in Triton's interpreter, twins from ddviz/tree in place of the
+acceptance kernels, a model that is a table. What the tracer wrote must pass the doctor.
+"""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from ddviz.check.doctor import examine
+from ddviz.engines.sglang_plugin.batch import AcceptedBatch, TreeBatch
+from ddviz.engines.sglang_plugin.commit import KVPacker
+from ddviz.engines.sglang_plugin.tracing.ring import Ring
+from ddviz.engines.sglang_plugin.tracing.tracer import (
+    NO_STEP,
+    Tracer,
+    asked_level,
+    sampling_of,
+)
+from ddviz.engines.sglang_plugin.tracing.writer import TraceWriter
+from ddviz.engines.sglang_plugin.tree_kernels import build_trees, compile_trees
+from ddviz.trace import load, schema
+from ddviz.tree import follow_verified_tree, sample_tree_paths, target_probs
+
+VOCABULARY, BLOCK, BUDGET, CAP, CANDIDATES = 24, 4, 6, 3, 6
+WIDTH, ROW_WIDTH = BUDGET + 1, 128
+STOP = 0
+
+
+def request(rid, temperature=0.0, max_new_tokens=14, custom_params=None):
+    """What the tracer reads of an SGLang Req, which has temperature 0 as temperature 1 with top_k 1."""
+    params = SimpleNamespace(
+        temperature=temperature or 1.0,
+        top_k=1 if temperature == 0 else 1 << 30,
+        top_p=1.0,
+        sampling_seed=None,
+        max_new_tokens=max_new_tokens,
+        stop_token_ids={STOP},
+        custom_params={"ddviz": {"level": "standard"}} if custom_params is None else custom_params,
+    )
+    return FakeRequest(rid=rid, sampling_params=params)
+
+
+class FakeRequest(SimpleNamespace):
+    is_retracted, finished_reason, cached_tokens = False, None, 3
+    inflight_middle_chunks = 0
+
+    def __init__(self, **given):
+        super().__init__(origin_input_ids=[5, 6, 7, 8], output_ids=[], **given)
+        self.kv = SimpleNamespace(kv_allocated_len=60)
+
+    def finished(self):
+        return self.finished_reason is not None
+
+    @property
+    def output_ids_through_stop(self):
+        ids = self.output_ids[: self.sampling_params.max_new_tokens]
+        return ids[: ids.index(STOP) + 1] if STOP in ids else ids
+
+    def take(self, tokens):
+        """SGLang appends the whole accepted run, then trims by its finish state."""
+        self.output_ids.extend(tokens)
+        if STOP in self.output_ids:
+            self._end("stop")
+        elif len(self.output_ids) >= self.sampling_params.max_new_tokens:
+            self._end("length")
+
+    def _end(self, kind):
+        self.finished_reason = SimpleNamespace(to_json=lambda: {"type": kind})
+
+
+class Engine:
+    """Steps of DDTreeWorker without SGLang: the same calls in the same order."""
+
+    def __init__(self, folder, ring_slots=8, default_level=None):
+        header = schema.Header(
+            created="2026-11-29T00:00:00+00:00",
+            engine=schema.EngineInfo(name="sglang", version="0.5.17"),
+            algorithm="DDTREE",
+            target="table",
+            block_size=BLOCK,
+            budget=BUDGET,
+            topk_cap=CAP,
+            sampling=schema.SamplingParams(),
+            vocab_size=VOCABULARY,
+            request_id="",
+        )
+        ring = Ring(ring_slots, 200_000, "cpu")
+        self.writer = TraceWriter(ring, lambda token: bytes([97 + token]))
+        self.tracer = Tracer(folder, header, ring, self.writer, ROW_WIDTH, default_level)
+        self.folder = folder
+        self.table = torch.randn((VOCABULARY, VOCABULARY), generator=torch.Generator().manual_seed(1)) * 2
+        self.table[:, STOP] -= 4
+        self.rng = np.random.default_rng(2)
+        self.rows = torch.arange(8 * ROW_WIDTH, dtype=torch.int32).view(8, ROW_WIDTH) + 1
+        self.pool = SimpleNamespace(kv_buffer=[torch.randn((8 * ROW_WIDTH + 1, 4))])
+        self.packer = KVPacker(self.pool)
+        self.forwards = 0
+        self.spoil = lambda tree, mask: None  # a fault of the engine's, after compile
+
+    def prefill(self, reqs):
+        for i, req in enumerate(reqs):
+            req.length, req.pool_index = len(req.origin_input_ids), i
+            req.take([int(self.table[req.origin_input_ids[-1]].argmax())])
+        self.tracer.prefilled(reqs)
+
+    def launch(self, reqs):
+        """A step as the worker runs it; returns SGLang's result and what the scheduler will take."""
+        self.forwards += 1
+        seq_lens = torch.tensor([req.length for req in reqs])
+        roots = torch.tensor([req.root if hasattr(req, "root") else req.output_ids[-1] for req in reqs])
+        batch = SimpleNamespace(reqs=reqs, seq_lens=seq_lens, forward_iter=self.forwards)
+        trace = self.tracer.step(batch, WIDTH, BLOCK)
+        with trace.stage("draft"):
+            top_logprobs, top_ids = self._draft(roots)
+        tree = TreeBatch.empty(len(reqs), WIDTH, "cpu")
+        limits = torch.tensor([[BUDGET, CAP]] * len(reqs), dtype=torch.int32).T
+        build_trees(tree, top_logprobs, top_ids, roots, limits[0].contiguous(), limits[1].contiguous())
+        mask = torch.zeros(int((WIDTH * (seq_lens + WIDTH)).sum()), dtype=torch.uint8)
+        compile_trees(tree, seq_lens, torch.tensor([req.pool_index for req in reqs]), self.rows, mask)
+        self.spoil(tree, mask)
+        trace.keep(top_logprobs=top_logprobs, top_ids=top_ids)
+        trace.tree(tree, mask, seq_lens)
+        logits = self.table[tree.tokens.view(-1)]
+        trace.raw(logits, tree)
+        accepted = self._accept(reqs, tree, logits, trace)
+        self.packer.pack(tree.slots, accepted, trace.moves)
+        new_seq_lens = seq_lens + accepted.num_accepted + 1
+        tokens = accepted.rows(accepted.predicts).long()
+        bonus = tokens.gather(1, accepted.num_accepted.long().unsqueeze(1)).squeeze(1)
+        trace.keep(
+            draft_kv_positions=seq_lens.unsqueeze(1) + torch.arange(BLOCK),
+            accept_index=accepted.accept_index,
+            num_accepted=accepted.num_accepted,
+            path_tokens=tokens,
+            bonus=bonus,
+            new_seq_len=new_seq_lens,
+        )
+        result = SimpleNamespace()
+        trace.launched(result, graph=False)
+        for i, req in enumerate(reqs):  # the next step may be launched before this result is taken
+            req.length, req.root = int(new_seq_lens[i]), int(bonus[i])
+        taken = [tokens[i, : n + 1].tolist() for i, n in enumerate(accepted.num_accepted.tolist())]
+        return result, taken
+
+    def settle(self, reqs, result, taken):
+        ended = [req.finished() or req.is_retracted for req in reqs]
+        before = [len(req.output_ids) for req in reqs]
+        for req, tokens, over in zip(reqs, taken, ended, strict=True):
+            if not over:
+                req.take(tokens)
+        self.tracer.settled(reqs, ended, before, result)
+
+    def run(self, reqs):
+        """With overlap: a step is launched before the last one's result is taken."""
+        self.prefill(reqs)
+        under_way = None
+        while any(not req.finished() for req in reqs):
+            launched = self.launch(reqs)
+            if under_way:
+                self.settle(reqs, *under_way)
+            under_way = launched
+        self.settle(reqs, *under_way)
+        self.writer.close(30)
+        return {load(path).header.request_id: load(path) for path in sorted(self.folder.glob("*.ddviz"))}
+
+    def _draft(self, roots):
+        best = [roots]
+        for _ in range(BLOCK - 1):
+            best.append(self.table[best[-1]].argmax(-1))
+        logits = self.table[torch.stack(best[:-1], 1)] + torch.randn(
+            (len(roots), BLOCK - 1, VOCABULARY), generator=torch.Generator().manual_seed(self.forwards)
+        )
+        top, ids = torch.log_softmax(logits, -1).topk(CANDIDATES, -1)
+        return top.contiguous(), ids.contiguous()
+
+    def _accept(self, reqs, tree, logits, trace):
+        links = [t.numpy() for t in (tree.tokens, tree.retrieve_index, tree.next_token, tree.next_sibling)]
+        if all(req.sampling_params.top_k == 1 for req in reqs):
+            twin = follow_verified_tree(*links, logits.argmax(-1).view_as(tree.tokens).numpy(), BLOCK)
+            return _tensors(twin)
+        probs = np.stack(
+            [
+                target_probs(logits.view(len(reqs), WIDTH, -1)[i].numpy(), req.sampling_params.temperature)
+                for i, req in enumerate(reqs)
+            ]
+        )
+        coins = self.rng.random((len(reqs), WIDTH), np.float32)
+        final = self.rng.random(len(reqs), np.float32)
+        twin = sample_tree_paths(*links, probs, coins, final, BLOCK)
+        accepted = _tensors(twin)
+        rejected = torch.zeros(probs.shape)
+        for b in range(len(reqs)):
+            self._note_rejected(rejected[b], probs[b], links, accepted, b)
+        tensors = (torch.from_numpy(a) for a in (coins, final))
+        trace.sampled(slice(0, len(reqs)), tree, torch.from_numpy(probs), rejected, accepted, *tensors)
+        return accepted
+
+    def _note_rejected(self, rejected, probs, links, accepted, b):
+        """As the kernel leaves its scratch: the mass of the children refused at the path's last node."""
+        tokens, _, next_token, next_sibling = links
+        count = int(accepted.num_accepted[b])
+        last = int(accepted.accept_index[b, count]) - b * WIDTH
+        child = next_token[b, last] if count < BLOCK - 1 else -1
+        while child != -1:
+            rejected[last, tokens[b, child]] = float(probs[last, tokens[b, child]])
+            child = next_sibling[b, child]
+
+
+def _tensors(twin):
+    return AcceptedBatch(
+        *(torch.from_numpy(a) for a in (twin.predicts, twin.accept_index, twin.num_accepted))
+    )
+
+
+def test_traces_of_a_greedy_batch_pass_the_doctor_and_hold_what_was_said(tmp_path):
+    reqs = [request("a"), request("b", max_new_tokens=8), request("c")]
+    traces = Engine(tmp_path).run(reqs)
+    assert sorted(traces) == ["a", "b", "c"]
+    for req in reqs:
+        trace = traces[req.rid]
+        assert examine(trace) == []
+        assert trace.end.output_ids == req.output_ids_through_stop
+        assert trace.end.finish_reason in ("stop", "length")
+        assert [step.index for step in trace.steps] == list(range(len(trace.steps)))
+        assert len(trace.steps) >= 2
+        step = trace.steps[1]
+        assert (step.batch.size, step.batch.row, step.batch.q_len) == (3, reqs.index(req), WIDTH)
+        assert len(step.draft.top_ids[0]) == CANDIDATES
+        assert step.commit.row_width == ROW_WIDTH
+
+
+def test_traces_of_a_sampled_batch_replay_coin_by_coin(tmp_path):
+    traces = Engine(tmp_path).run([request("a", 1.0), request("b", 0.7), request("c", 1.3)])
+    for trace in traces.values():
+        assert examine(trace) == []
+        assert all(step.accept.kernel == "sampled" and step.sampling is not None for step in trace.steps)
+
+
+def test_only_requests_that_ask_are_traced(tmp_path):
+    traces = Engine(tmp_path).run(
+        [request("a", custom_params={}), request("b"), request("c", custom_params={})]
+    )
+    assert list(traces) == ["b"]
+    assert examine(traces["b"]) == []
+    assert {step.batch.row for step in traces["b"].steps} == {1}
+
+
+def test_a_server_may_trace_all_and_a_request_may_decline(tmp_path):
+    off = {"ddviz": {"level": "off"}}
+    traces = Engine(tmp_path, default_level="light").run(
+        [request("a", custom_params={}), request("b", custom_params=off), request("c")]
+    )
+    assert sorted(traces) == ["a", "c"]
+    light, standard = traces["a"].steps[0], traces["c"].steps[0]
+    assert traces["a"].header.level == "light" and light.mask is None and light.target is None
+    assert standard.mask is not None and standard.target is not None
+    assert examine(traces["a"]) == []
+
+
+def test_a_mask_that_became_a_chain_is_recorded_as_it_was_and_named(tmp_path):
+    """The tracer reads the buffer that attention reads; it does not work the mask out again."""
+    engine = Engine(tmp_path)
+    engine.spoil = lambda tree, mask: mask.fill_(1)
+    findings = examine(engine.run([request("a")])["a"])
+    assert {finding.rule for finding in findings} == {"mask"}
+
+
+def test_a_link_off_by_one_is_recorded_as_the_kernel_got_it(tmp_path):
+    engine = Engine(tmp_path)
+
+    def first_child_left_out(tree, mask):
+        tree.next_token[:, 0] = tree.next_sibling[:, 1]
+
+    engine.spoil = first_child_left_out
+    trace = engine.run([request("a", max_new_tokens=6)])["a"]
+    assert all(step.retrieve.next_token[0] != 1 for step in trace.steps)
+    assert {finding.rule for finding in examine(trace)} == {"links"}
+
+
+def test_when_the_ring_is_full_steps_are_dropped_counted_and_told(tmp_path):
+    """No slot at all: every step is lost, the requests are served, the trace says so."""
+    req = request("a")
+    trace = Engine(tmp_path, ring_slots=0).run([req])["a"]
+    assert len(trace.steps) == 0 and len(trace.dropped) >= 2
+    assert "ring" in trace.dropped[0].reason
+    assert trace.end.output_ids == req.output_ids_through_stop
+
+
+def test_an_error_in_tracing_never_reaches_the_request(tmp_path, monkeypatch, caplog):
+    from ddviz.engines.sglang_plugin.tracing import reading
+
+    monkeypatch.setattr(reading, "raw_statistics", lambda *_: 1 / 0)
+    reqs = [request("a"), request("b")]
+    engine = Engine(tmp_path)
+    engine.run(reqs)
+    assert all(req.finished() for req in reqs)
+    assert "ZeroDivisionError" in caplog.text
+    assert engine.tracer.step(SimpleNamespace(reqs=reqs), WIDTH, BLOCK) is NO_STEP  # it gave up
+
+
+def test_a_retracted_request_begins_again(tmp_path):
+    engine, req = Engine(tmp_path), request("a", max_new_tokens=24)
+    engine.prefill([req])
+    for _ in range(2):
+        engine.settle([req], *engine.launch([req]))
+    under_way = engine.launch([req])
+    req.is_retracted = True
+    engine.settle([req], *under_way)
+    req.is_retracted = False
+    del req.root
+    req.length = len(req.origin_input_ids) + len(req.output_ids)
+    req.output_ids.append(int(engine.table[req.output_ids[-1]].argmax()))  # prefill's token
+    engine.tracer.prefilled([req])
+    while not req.finished():
+        engine.settle([req], *engine.launch([req]))
+    engine.writer.close(30)
+    trace = load(next(tmp_path.glob("*.ddviz")))
+    assert [step.index for step in trace.steps] == list(range(len(trace.steps)))
+    assert examine(trace) == []
+
+
+@pytest.mark.parametrize(
+    ("custom_params", "default", "level"),
+    [
+        (None, None, None),
+        (None, "light", "light"),
+        ({"ddviz": {"level": "light"}}, None, "light"),
+        ({"ddviz": {}}, None, "standard"),
+        ({"ddviz": {"level": "much"}}, None, "standard"),
+        ({"ddviz": {"level": "off"}}, "standard", None),
+        ({"ddviz": True}, None, None),
+    ],
+)
+def test_who_is_traced_at_which_level(custom_params, default, level):
+    assert asked_level(custom_params, default) == level
+
+
+def test_sampling_is_written_in_the_terms_of_the_trace():
+    greedy, sampled = (sampling_of(request("a", t).sampling_params) for t in (0.0, 0.7))
+    assert (greedy.temperature, greedy.top_k) == (0.0, 1)
+    assert (sampled.temperature, sampled.top_k, sampled.stop_token_ids) == (0.7, 0, [STOP])
+
+
+def test_a_clients_request_id_never_becomes_a_path(tmp_path):
+    traces = Engine(tmp_path).run([request("../../etc/pass wd", max_new_tokens=4)])
+    assert list(traces) == ["../../etc/pass wd"]
+    assert [p.parent for p in tmp_path.rglob("*.ddviz")] == [tmp_path]
