@@ -46,13 +46,16 @@ def build(engine: Engine | None, runs: Path, samples: Path) -> gr.Blocks:
     """The page. `engine` None: Replay alone works, and Live says so."""
     session = Session(engine, Registry(samples, runs))
     with gr.Blocks(title="ddviz", analytics_enabled=False, fill_width=True, delete_cache=DAILY) as page:
-        with gr.Tabs(elem_classes="ddviz-tabs"):
+        fragment = gr.Textbox(visible=False)  # what follows the # of the address
+        with gr.Tabs(elem_classes="ddviz-tabs") as tabs:
             with gr.Tab("Live", id="live"):
-                loads = [live_tab(session)]
+                live = live_tab(session)
             with gr.Tab("Replay", id="replay") as tab:
-                loads.append(replay_tab(session, tab))
-        for function, outputs in loads:
+                replay = replay_tab(session, tab)
+        for function, outputs in (live, replay.lists):
             page.load(function, None, outputs, **QUIET)
+        follow, shown = replay.link
+        page.load(follow, fragment, [tabs, *shown], js="() => location.hash", **QUIET)
     # NOTE: no event here uses Gradio's queue, which would wake 1,000 times a second: 8% of a core
     page._queue.sleep_when_free = page._queue.progress_update_sleep_when_free = 0.25
     return page

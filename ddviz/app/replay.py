@@ -1,7 +1,8 @@
 """The Replay tab: a sample, a saved run or a dropped file, in the same viewer. Needs no engine."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.parse import parse_qs
 
 import gradio as gr
 
@@ -13,8 +14,15 @@ from ddviz.errors import DdvizError
 WELCOME = "Pick a sample, pick a saved run, or drop a .ddviz file."
 
 
-def replay_tab(session: Session, tab: gr.Tab) -> Any:
-    """Build the tab. Returns a function for the page's load, and its outputs."""
+class Loads(NamedTuple):
+    """What a page asks when it opens: functions with their outputs."""
+
+    lists: tuple[Any, list[Any]]
+    link: tuple[Any, list[Any]]  # a function of the address's fragment; its first output is for the tabs
+
+
+def replay_tab(session: Session, tab: gr.Tab) -> Loads:
+    """Build the tab."""
     registry = session.registry
     with gr.Column(elem_classes="ddviz-replay"):
         with gr.Row(elem_classes="ddviz-pickers"):
@@ -26,7 +34,33 @@ def replay_tab(session: Session, tab: gr.Tab) -> Any:
         notice = notice_panel({"text": WELCOME, "error": False})
         viewer = viewer_panel(session, "Recorded run")
     _connect(session, tab, sample, saved, file, notice, viewer)
-    return lambda: [gr.update(choices=_choices(entries)) for entries in _lists(registry)], [sample, saved]
+
+    def fill() -> list[Any]:
+        return [gr.update(choices=_choices(entries)) for entries in _lists(registry)]
+
+    def follow(fragment: str) -> list[Any]:
+        return follow_link(session, fragment)
+
+    return Loads((fill, [sample, saved]), (follow, [viewer, notice]))
+
+
+def follow_link(session: Session, fragment: str) -> list[Any]:
+    """Tab, viewer value and notice for an address that names a trace; all as they are where it names none.
+
+    The run of the Live tab stays there.
+    """
+    link = parse_qs(str(fragment or "").removeprefix("#")).get("trace", [""])[0]
+    if not link:
+        return [gr.skip()] * 3
+    trace_id = session.registry.linked(link)
+    if trace_id is not None and session.run is not None and trace_id == session.run.trace:
+        return [gr.skip()] * 3
+    tab = gr.Tabs(selected="replay")
+    if trace_id is None:
+        sentence = f"The link names {link:.80}, which is not here any more; pick another trace."
+        return [tab, gr.skip(), {"text": sentence, "error": True}]
+    about = next((entry.about for entry in session.registry.samples() if entry.id == trace_id), "")
+    return [tab, *open_trace(session, trace_id, about)]
 
 
 def open_trace(session: Session, trace_id: str, about: str = "") -> tuple[Any, Any]:
@@ -35,8 +69,7 @@ def open_trace(session: Session, trace_id: str, about: str = "") -> tuple[Any, A
         session.registry.view(trace_id, lambda trace: None, session.growing(trace_id))
     except DdvizError as error:
         return gr.skip(), {"text": str(error), "error": True}
-    value = {"trace": trace_id, "live": session.growing(trace_id), "nonce": session.next_nonce()}
-    return value, {"text": about, "error": False}
+    return session.value_of(trace_id, session.next_nonce()), {"text": about, "error": False}
 
 
 def open_upload(session: Session, path: str) -> tuple[Any, Any]:

@@ -98,7 +98,12 @@ class Session:
     def viewer_value(self) -> dict[str, Any] | None:
         """The current run, as the viewer panel takes it."""
         run = self.run
-        return run and {"trace": run.trace, "live": self.growing(run.trace), "nonce": run.nonce}
+        return run and self.value_of(run.trace, run.nonce)
+
+    def value_of(self, trace_id: str, nonce: int) -> dict[str, Any]:
+        """A trace as the viewer panel takes it: its id, whether it grows, its name in a link."""
+        link = self.registry.link_of(trace_id)
+        return {"trace": trace_id, "live": self.growing(trace_id), "nonce": nonce, "link": link}
 
     def next_nonce(self) -> int:
         return next(self._nonces)

@@ -82,6 +82,26 @@ class Registry:
             )
         return self.add(path)
 
+    def link_of(self, trace_id: str) -> str:
+        """What names a trace in a link: sample:NAME, run:NAME; open:ID lasts as long as the app runs."""
+        path = self._paths[trace_id]
+        for kind, folder in self._folders().items():
+            if path.parent == folder.resolve():
+                return f"{kind}:{path.stem}"
+        return f"open:{trace_id}"
+
+    def linked(self, link: str) -> str | None:
+        """The id of the trace that a link names; None where there is none (any more)."""
+        kind, _, name = link.partition(":")
+        if kind == "open":
+            return name if name in self else None
+        folder = self._folders().get(kind)
+        paths = _traces_in(folder) if folder else []
+        return next((self.add(path) for path in paths if path.stem == name), None)
+
+    def _folders(self) -> dict[str, Path]:
+        return {"sample": self.samples_folder, "run": self.runs_folder}
+
     def __contains__(self, trace_id: object) -> bool:
         return trace_id in self._paths
 

@@ -46,6 +46,24 @@ function exporterOf(trace) {
   };
 }
 
+// The address names the trace that is looked at, and what is chosen in it: a copied link opens the same again.
+function keepLink(value, chosen) {
+  if (stage.offsetParent !== null) history.replaceState(null, "", ddviz.writeLink({ trace: value.link, ...chosen }));
+}
+
+function linkTo(value) {
+  const link = ddviz.readLink(location.hash);
+  return link.trace === value.link ? link : {};
+}
+
+// Another link was pasted over this one.
+function followPasted() {
+  if (!element.isConnected) return removeEventListener("hashchange", followPasted);
+  if (stage.offsetParent === null || !location.hash) return undefined;
+  const link = ddviz.readLink(location.hash);
+  return link.trace === props.value?.link ? mounted?.view.update(link) : location.reload();
+}
+
 function draw() {
   const value = props.value;
   const key = value ? `${value.trace} ${value.nonce}` : null;
@@ -56,11 +74,14 @@ function draw() {
   if (!value) return;
   mounted = { key };
   mounted.view = ddviz.mount(stage, sourceOf(value.trace, key), {
+    ...linkTo(value),
     live: value.live,
+    onLink: (chosen) => keepLink(value, chosen),
     exporter: exporterOf(value.trace),
   });
   if (!value.live) mounted.view.focus(); // so that the arrow keys step
 }
 
 watch("value", draw);
+addEventListener("hashchange", followPasted);
 draw();

@@ -36,7 +36,8 @@ function newLinkKeeper({ scope, root, state, onLink }, wantedPanels = []) {
 
   function link() {
     const panels = toggles().filter(isOn).map((toggle) => toggle.dataset.toggle);
-    return { step: state.step, node: state.node, stage: state.stage ?? null, panels };
+    const chosen = state.follow ? {} : { step: state.step, node: state.node }; // who follows goes on following
+    return { ...chosen, stage: state.stage, panels };
   }
 
   function tell() {

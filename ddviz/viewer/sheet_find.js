@@ -8,7 +8,7 @@ const FOUND_AROUND = 28; // characters of the output on both sides of a match
 
 function createFind(parent, { scope, root, state, commands }) {
   const sheet = newSheet(root, scope, "Find token text");
-  const field = append(sheet.body, sheetField("Text of tokens", "search")).lastChild;
+  const field = append(sheet.body, sheetField("Text of tokens", "text")).lastChild;
   const [says, list] = [make("p", "ddviz-sheet-says"), make("div", "ddviz-found")];
   says.setAttribute("role", "status");
   append(sheet.body, says, list);
@@ -25,6 +25,7 @@ function createFind(parent, { scope, root, state, commands }) {
   function open() {
     output = outputOf(state.rows);
     sheet.open();
+    field.focus();
     field.select();
     show();
   }
@@ -135,7 +136,7 @@ function createGo(parent, { scope, root, state, commands }) {
     event.preventDefault();
     const number = Number(field.value.trim() || NaN);
     const place = state.rows.findIndex((row) => row.index === number);
-    if (place < 0) return say(says, `There is no step ${shorten(field.value, 20)}; ${rangeOf(state.rows)}.`);
+    if (place < 0) return say(says, `There is no step ${shorten(field.value, 20)}. ${rangeOf(state.rows)}.`);
     sheet.close();
     commands.goTo(place);
   });
@@ -145,13 +146,14 @@ function createGo(parent, { scope, root, state, commands }) {
     field.value = "";
     say(says, `${rangeOf(state.rows)}. Enter goes there.`);
     sheet.open();
+    field.focus();
   }
 
   return { open };
 }
 
 function rangeOf(rows) {
-  return `steps are ${rows[0].index} to ${rows[rows.length - 1].index}`;
+  return `Steps are ${rows[0].index} to ${rows[rows.length - 1].index}`;
 }
 
 function sheetField(label, type) {

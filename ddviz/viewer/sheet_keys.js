@@ -18,7 +18,7 @@ function keyList(entries) {
   const list = make("dl", "ddviz-key-list");
   for (const { keys, help, says } of entries) {
     const names = make("dt");
-    keys.forEach((key, k) => append(names, k ? " or " : null, make("kbd", "", nameOfKey(key))));
+    keys.forEach((key, k) => append(names, k ? " " : null, make("kbd", "", nameOfKey(key))));
     append(list, append(make("div"), names, make("dd", "", help ?? says ?? "")));
   }
   return list;

@@ -9,7 +9,7 @@ from ddviz.app.main import launch
 from tests.app.conftest import free_port
 from tests.browser import Watched
 
-LOADS = 2  # events that a page sends when it opens
+LOADS = 3  # events that a page sends when it opens
 STATUSES = ("root", "accepted", "rejected", "unreached", "bonus")
 
 
@@ -50,7 +50,7 @@ class AppPage:
         """Both tabs have asked what they should hold, and been told: what is typed from here on stays."""
         while self.answers < LOADS:
             self.page.wait_for_timeout(20)
-        self.button("Generate").wait_for()
+        self.page.locator(".ddviz-control-generate").wait_for(state="attached")
 
     def tab(self, name: str) -> None:
         self.page.get_by_role("tab", name=name).click()

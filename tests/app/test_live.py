@@ -164,7 +164,12 @@ def test_a_run_that_the_engine_refuses_leaves_the_one_before_on_screen(session, 
         session.generate(SHORT)
     status = status_function(session)({})
     assert "shorten it" in status["error"]
-    assert status["run"] == {"trace": first.trace, "live": False, "nonce": first.nonce}
+    assert status["run"] == {
+        "trace": first.trace,
+        "live": False,
+        "nonce": first.nonce,
+        "link": f"run:{first.path.stem}",
+    }
 
 
 def test_an_engine_that_dies_keeps_the_trace_and_says_so(session, engine):
