@@ -58,7 +58,15 @@ class Answer:
 
 class EngineProcess:
     def __init__(
-        self, name: str, options: dict[str, Any], log_steps: bool, tf32: bool, folder: Path, out: Path
+        self,
+        name: str,
+        options: dict[str, Any],
+        folder: Path,
+        out: Path,
+        *,
+        log_steps: bool,
+        tf32: bool,
+        trace: str | None,
     ) -> None:
         self.name = name
         self._address = str(folder / f"{name}.socket")
@@ -72,6 +80,10 @@ class EngineProcess:
             environment["DDVIZ_LAB_NATIVE"] = "1"
             if not tf32:
                 environment["TRITON_F32_DEFAULT"] = "ieee"
+        self.traces: Path | None = None  # the folder of its traces
+        if trace is not None:
+            self.traces = folder / f"{name}.traces"
+            environment |= {"DDVIZ_TRACE_DIR": str(self.traces), "DDVIZ_TRACE": trace}
         if self._steps:
             environment["DDVIZ_LAB_STEPS"] = str(self._steps)
         self._process = subprocess.Popen(
@@ -158,16 +170,26 @@ class Lab:
         self._engines: list[EngineProcess] = []
         _install_plugin(Path(self._folder.name))
 
-    def start(self, name: str, log_steps: bool = False, tf32: bool = False, **options: Any) -> EngineProcess:
+    def start(
+        self,
+        name: str,
+        log_steps: bool = False,
+        tf32: bool = False,
+        trace: str | None = None,
+        **options: Any,
+    ) -> EngineProcess:
         """Begin to start an engine; `wait` before its first use.
 
-        tf32: let float32 attention multiply in TF32, tens of times faster and good to three digits
+        trace  what the engine traces of requests that do not say: "" nothing, "light", "standard"; None: it
+               cannot trace at all
+        tf32   let float32 attention multiply in TF32, tens of times faster and good to three digits
         """
         port = FIRST_PORT + 10 * len(self._engines)
         options = {"model_path": str(self.target), "nccl_port": port, **DEFAULTS, **options}
         if options.get("speculative_algorithm"):
             options.setdefault("speculative_draft_model_path", str(self.draft))
-        engine = EngineProcess(name, options, log_steps, tf32, Path(self._folder.name), self.out)
+        folder = Path(self._folder.name)
+        engine = EngineProcess(name, options, folder, self.out, log_steps=log_steps, tf32=tf32, trace=trace)
         self._engines.append(engine)
         return engine
 

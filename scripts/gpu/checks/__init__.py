@@ -40,6 +40,8 @@ ENGINES: dict[str, dict[str, Any]] = {
     "dflash-bf16": {**DFLASH, "dtype": "bfloat16"},
     "tree-bf16": {**TREE, "dtype": "bfloat16"},
     "wide-bf16": {**WIDE, "dtype": "bfloat16"},
+    "traced": {**TREE, "dtype": "bfloat16", "trace": "standard"},
+    "traceable": {**TREE, "dtype": "bfloat16", "trace": ""},
 }
 
 

@@ -45,6 +45,7 @@ KEY = "ddviz"
 FOLDER, LEVEL = "DDVIZ_TRACE_DIR", "DDVIZ_TRACE"  # environment
 MOST_FAILURES = 3
 RING_SLOTS = 64
+RING_FULL = "the ring between the device and the writer was full"
 RECORDED_CANDIDATES = (
     16  # K that the draft head keeps while it may be traced, so that what-if can answer other caps
 )
@@ -114,7 +115,8 @@ class NoTracer:
 class Pending:
     """A step whose arrays are under way, hung on SGLang's result until the scheduler has taken it."""
 
-    copied: Copied | None  # None: there was no room
+    copied: Copied | None
+    lost: str  # why it is not, where it is not copied
     rows: list[tuple[Traced, HostFacts]]
     events: list[tuple[str, torch.cuda.Event, torch.cuda.Event]]
 
@@ -144,6 +146,7 @@ class TracedStep(NoStep):
     ) -> None:
         self.tracer, self._batch = tracer, batch
         self.broken = False
+        self._copied: Copied | None = None
         self._row_list, self._traced = rows, traced
         device = batch.seq_lens.device
         self._rows = torch.tensor(rows, device=device)
@@ -210,14 +213,27 @@ class TracedStep(NoStep):
         if begin is not None and end is not None:
             self._events.append((name, begin, end))
 
-    @_harmless
     def launched(self, result: Any, graph: bool) -> None:
         """Copy all that was kept towards the host; hang what is known on the result."""
+        self._copy()
+        with self.tracer.guarded():
+            lost = "tracing failed, see the server's log" if self.broken else RING_FULL
+            facts = self._facts(graph)
+            for request in self._traced:
+                request.steps += 1
+            rows = list(zip(self._traced, facts, strict=True))
+            result.ddviz_step = Pending(self._copied, lost, rows, self._events)
+
+    @_harmless
+    def _copy(self) -> None:
         for name in self._sampled[0] if self._sampled else ():
             self._kept[name] = torch.cat([part[name] for part in self._sampled])
         moves = self._moves[self._rows]
         self._kept |= {"src_slots": moves[..., 0].contiguous(), "dst_slots": moves[..., 1].contiguous()}
-        facts = [
+        self._copied = self.tracer.ring.put(self._kept)
+
+    def _facts(self, graph: bool) -> list[HostFacts]:
+        return [
             HostFacts(
                 index=request.steps,
                 batch_id=int(self._batch.forward_iter or 0),
@@ -229,10 +245,6 @@ class TracedStep(NoStep):
             )
             for row, request in zip(self._row_list, self._traced, strict=True)
         ]
-        for request in self._traced:
-            request.steps += 1
-        copied = self.tracer.ring.put(self._kept)
-        result.ddviz_step = Pending(copied, list(zip(self._traced, facts, strict=True)), self._events)
 
     def _mark(self) -> torch.cuda.Event | None:
         if self._rows.device.type != "cuda":
@@ -296,8 +308,7 @@ class Tracer(NoTracer):
                     traced.written += 1
                     rows.append(Row(traced.rid, at, facts, traced.level, emitted))
                     if pending.copied is None:
-                        reason = "the ring between the device and the writer was full"
-                        self.writer.put(Lost(traced.rid, facts.index, reason))
+                        self.writer.put(Lost(traced.rid, facts.index, pending.lost))
             if pending.copied is not None:
                 self.writer.put(Stepped(pending.copied, rows, pending.times_us))
             for traced, _ in pending.rows:

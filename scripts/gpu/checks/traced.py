@@ -1,0 +1,70 @@
+"""Traces of a server: every step of every request is there, the doctor is silent, and what tracing costs.
+
+The same prompts, greedy and sampled in one batch, through an engine that traces all, one that could but does
+not, and one without; each request's trace must end in what the client was given.
+"""
+
+import time
+from pathlib import Path
+
+from ddviz.check.doctor import examine
+from ddviz.trace import load
+from scripts.gpu.checks import Context, Engines, Verdict
+from scripts.gpu.lab import EngineProcess
+
+NEEDS = ("traced", "traceable", "tree-bf16")
+TOKENS = 128
+PAIRS = 5
+
+
+def run(engines: Engines, context: Context) -> Verdict:
+    verdict = Verdict()
+    temperatures = (0, 0.6, 1.0)
+    params = [
+        {"temperature": temperatures[i % 3], "max_new_tokens": TOKENS} for i in range(len(context.prompts))
+    ]
+    answers = engines["traced"].generate(context.prompts, params)
+    time.sleep(2)  # the writer's thread is behind by less
+    traces = {trace.header.request_id: trace for trace in map(load, _files(engines["traced"]))}
+    steps = findings = dropped = 0
+    for answer in answers:
+        trace = traces.get(answer.meta["id"])
+        if trace is None or trace.end is None:
+            verdict.failures.append(f"request {answer.meta['id']} left no whole trace")
+            continue
+        found = examine(trace)
+        steps, findings = steps + len(trace.steps), findings + len(found)
+        dropped += sum(event.last - event.first + 1 for event in trace.dropped)
+        same = trace.end.output_ids == answer.output_ids
+        verdict.claim(same, f"{answer.meta['id']}: the trace has another output")
+        for finding in found[:3]:
+            verdict.failures.append(f"{answer.meta['id']}: {finding}")
+    size = sum(path.stat().st_size for path in _files(engines["traced"]))
+    verdict.figures.append(
+        f"{len(traces)} traces, {steps} steps, {findings} findings, {dropped} dropped, "
+        f"{size / max(1, steps):.0f} bytes a step"
+    )
+    _costs(verdict, engines, context)
+    return verdict
+
+
+def _costs(verdict: Verdict, engines: Engines, context: Context) -> None:
+    """Tokens/s of interleaved runs against the engine without tracing; batch 1 and 16."""
+    for batch in (1, 16):
+        rates: dict[str, list[float]] = {name: [] for name in NEEDS}
+        for _ in range(PAIRS):
+            for name in NEEDS:
+                params = {"temperature": 0, "max_new_tokens": TOKENS, "ignore_eos": True}
+                begun = time.monotonic()
+                answers = engines[name].generate(context.prompts[:batch], params)
+                rates[name].append(sum(len(a.output_ids) for a in answers) / (time.monotonic() - begun))
+        plain = sorted(rates["tree-bf16"])[PAIRS // 2]
+        costs = ", ".join(
+            f"{name} {1 - sorted(rates[name])[PAIRS // 2] / plain:+.1%}" for name in ("traced", "traceable")
+        )
+        verdict.figures.append(f"batch {batch}: {plain:.0f} tokens/s without tracing; cost {costs}")
+
+
+def _files(engine: EngineProcess) -> list[Path]:
+    assert engine.traces is not None
+    return sorted(engine.traces.glob("*.ddviz"))
