@@ -87,12 +87,13 @@ function paintMatrix(context, step, from, to, colours) {
     context.fillStyle = colours.muted;
     context.textAlign = "right";
     context.fillText(node ? `${fitLabel(node.label, 58)} ${i}` : "pad", MASK_NAMES - 8, y + MASK_ROW / 2);
-    for (let j = from; j < to; j++) paintBit(context, MASK_NAMES + (j - from) * MASK_COLUMN, y, {
-      sees: step.mask[i]?.[j] === "1",
-      odd: node && (step.mask[i]?.[j] === "1") !== expected.has(j),
-      colour: i === j ? colours.muted : colours[node ? statusColour(node) : "faint"],
-      colours,
-    });
+    for (let j = from; j < to; j++)
+      paintBit(context, MASK_NAMES + (j - from) * MASK_COLUMN, y, {
+        sees: step.mask[i]?.[j] === "1",
+        odd: node && (step.mask[i]?.[j] === "1") !== expected.has(j),
+        colour: i === j ? colours.muted : colours[node ? statusColour(node) : "faint"],
+        colours,
+      });
   }
 }
 

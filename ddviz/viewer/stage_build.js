@@ -2,16 +2,19 @@
 // draft gives; right the heap as it stands then, the next pop first.
 
 const HEAP_SHOWN = 60; // offers
+const POPS_IN_VIEW = 16; // rows of either list
 
 function createBuildStage() {
   const box = make("div", "ddviz-in-build ddviz-own-scroll");
   return {
     element: box,
-    draw(step, { moment }) {
+    draw(step, { moment, quick }) {
       const search = searchOf(step);
-      box.replaceChildren(...(search ? buildParts(step, search, moment) : [notRecorded(...noSearchSentences(step))]));
+      box.replaceChildren(
+        ...(search ? buildParts(step, search, moment, quick) : [notRecorded(...noSearchSentences(step))]),
+      );
       const last = box.querySelector(".ddviz-pop-now");
-      if (last) keepInView(last.closest("section"), last, 48);
+      if (last && !quick) keepInView(last.closest("section"), last, 48);
     },
   };
 }
@@ -28,18 +31,29 @@ function noSearchSentences({ algorithm, build, nodes }) {
   ];
 }
 
-function buildParts(step, search, pops) {
+function buildParts(step, search, pops, quick) {
   const heap = frontierAt(search, pops);
   const best = heap[0]?.score ?? 0;
-  const lowest = Math.min(best, ...heap.slice(0, HEAP_SHOWN).map(({ score }) => score).filter(Number.isFinite));
-  const left = append(make("section"), make("h4", "ddviz-heading", "Popped"), poppedTable(step, search, pops));
+  const shown = heap.slice(0, quick ? POPS_IN_VIEW : HEAP_SHOWN);
+  const lowest = Math.min(
+    best,
+    ...heap
+      .slice(0, HEAP_SHOWN)
+      .map(({ score }) => score)
+      .filter(Number.isFinite),
+  );
+  const left = append(make("section"), make("h4", "ddviz-heading", "Popped"), poppedTable(step, search, pops, quick));
   const right = append(
     make("section"),
     make("h4", "ddviz-heading", `Heap: ${heap.length} offer${heap.length === 1 ? "" : "s"}`),
-    heapTable(step, search, heap, lowest),
+    heapTable(step, shown, lowest),
   );
-  if (heap.length > HEAP_SHOWN) append(right, make("p", "ddviz-note-line", `and ${heap.length - HEAP_SHOWN} worse ones`));
-  return [append(make("p", "ddviz-stage-says"), ...popSentence(step, search, pops, heap)), append(make("div", "ddviz-columns"), left, right)];
+  if (heap.length > shown.length)
+    append(right, make("p", "ddviz-note-line", `and ${heap.length - shown.length} worse ones`));
+  return [
+    append(make("p", "ddviz-stage-says"), ...popSentence(step, search, pops, heap)),
+    append(make("div", "ddviz-columns"), left, right),
+  ];
 }
 
 // What the last pop did.
@@ -47,7 +61,13 @@ function popSentence(step, search, pops, heap) {
   if (pops === 0) return ["The root is there, and the heap holds one offer: its first child."];
   const node = search.nodes[pops];
   const made = search.offers.filter(({ born }) => born === pops);
-  const says = [`Pop ${pops}: `, make("b", "", `node ${pops}`), " ", tokenText(labelOf(step, node.token)), ` of score ${precise(node.score)}.`];
+  const says = [
+    `Pop ${pops}: `,
+    make("b", "", `node ${pops}`),
+    " ",
+    tokenText(labelOf(step, node.token)),
+    ` of score ${precise(node.score)}.`,
+  ];
   made.forEach((offer, k) => {
     says.push(k ? " and " : " It offers ", offer.parent === pops ? "its first child " : "its next sibling ");
     says.push(tokenText(labelOf(step, offer.token)), ` (${precise(offer.score)})`);
@@ -55,14 +75,18 @@ function popSentence(step, search, pops, heap) {
   says.push(made.length ? "." : " It offers nothing: no depth and no rank is left.");
   if (pops === search.nodes.length - 1) {
     const left = `${heap.length} offer${heap.length === 1 ? " is" : "s are"} thrown away`;
-    says.push(pops >= step.build.budget ? ` The budget of ${step.build.budget} is used up; ${left}.` : ` No offer is left.`);
+    says.push(
+      pops >= step.build.budget ? ` The budget of ${step.build.budget} is used up; ${left}.` : ` No offer is left.`,
+    );
   }
   return says;
 }
 
-function poppedTable(step, search, pops) {
+function poppedTable(step, search, pops, quick) {
   const wrong = new Map(search.differs.map(({ node, says }) => [node, says]));
-  const rows = search.nodes.slice(0, pops + 1).map((node, i) => {
+  const first = quick ? Math.max(0, pops + 1 - POPS_IN_VIEW) : 0;
+  const rows = search.nodes.slice(first, pops + 1).map((node, k) => {
+    const i = first + k;
     const recorded = step.nodes[i];
     const row = make("tr", i === pops ? "ddviz-pop-now" : "");
     if (recorded) row.dataset.node = i;
@@ -76,7 +100,12 @@ function poppedTable(step, search, pops) {
     append(row, scoreCell(node.score), recordedCell(recorded, wrong.has(i)));
     return row;
   });
-  return tableOf("ddviz-popped", "Nodes in the order of their pops", ["node", "token", "parent", "depth", "rank", "score", "trace"], rows);
+  return tableOf(
+    "ddviz-popped",
+    "Nodes in the order of their pops",
+    ["node", "token", "parent", "depth", "rank", "score", "trace"],
+    rows,
+  );
 }
 
 // The trace's score where it differs, else that it is the same.
@@ -93,8 +122,8 @@ function scoreCell(value) {
   return cell;
 }
 
-function heapTable(step, search, heap, lowest) {
-  const rows = heap.slice(0, HEAP_SHOWN).map((offer, k) => {
+function heapTable(step, offers, lowest) {
+  const rows = offers.map((offer, k) => {
     const row = make("tr", k === 0 ? "ddviz-pop-next" : "");
     if (Number.isFinite(offer.popped) && step.nodes[offer.popped]) row.dataset.node = offer.popped;
     const kind = offer.rank === 0 ? "first child of" : `rank ${offer.rank} of`;

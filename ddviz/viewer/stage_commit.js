@@ -75,7 +75,8 @@ function slotsSection(step, moment) {
   const arrows = moment > 0 ? moveArrows(step, moves.slice(0, moment + 1), shown) : moveArrows(step, [], shown);
   const strip = append(make("div", "ddviz-slot-strip"), from, arrows, to);
   append(section, strip, make("p", "ddviz-note-line", says));
-  if (shown < step.nodes.length) append(section, make("p", "ddviz-note-line", `the first ${shown} of ${step.nodes.length} slots`));
+  if (shown < step.nodes.length)
+    append(section, make("p", "ddviz-note-line", `the first ${shown} of ${step.nodes.length} slots`));
   return section;
 }
 
@@ -92,7 +93,11 @@ function slotCell(step, i, slot, moment) {
   cell.setAttribute("role", "listitem");
   cell.dataset.node = i;
   cell.title = `node ${i} ${shorten(step.nodes[i].label, 60)} in slot ${slot ?? ABSENT}`;
-  return append(cell, make("b", `ddviz-text-${statusOf(step.nodes[i])}`, nodeName(statusOf(step.nodes[i]), i)), make("span", "", String(slot ?? ABSENT)));
+  return append(
+    cell,
+    make("b", `ddviz-text-${statusOf(step.nodes[i])}`, nodeName(statusOf(step.nodes[i]), i)),
+    make("span", "", String(slot ?? ABSENT)),
+  );
 }
 
 function landingCell(step, { from, to, node }, isThere) {
@@ -101,7 +106,11 @@ function landingCell(step, { from, to, node }, isThere) {
   if (node >= 0) cell.dataset.node = node;
   cell.title = `slot ${from} goes to slot ${to}`;
   const name = node >= 0 ? nodeName(statusOf(step.nodes[node]), node) : "✗ ?";
-  return append(cell, make("span", "", String(to ?? ABSENT)), make("b", node >= 0 ? `ddviz-text-${statusOf(step.nodes[node])}` : "", name));
+  return append(
+    cell,
+    make("span", "", String(to ?? ABSENT)),
+    make("b", node >= 0 ? `ddviz-text-${statusOf(step.nodes[node])}` : "", name),
+  );
 }
 
 function moveArrows(step, moves, shown) {
@@ -115,7 +124,10 @@ function moveArrows(step, moves, shown) {
     const [x0, x1] = [(node + 0.5) * SLOT_WIDTH, (k + 0.5) * SLOT_WIDTH];
     const path = makeSvg("path", `ddviz-move${from === to ? " ddviz-move-stays" : ""}`);
     const [top, bottom, mid] = [2, SLOT_GAP - 3, SLOT_GAP / 2];
-    path.setAttribute("d", `M${x0} ${top}C${x0} ${mid} ${x1} ${mid} ${x1} ${bottom}M${x1 - 4} ${bottom - 6}L${x1} ${bottom}L${x1 + 4} ${bottom - 6}`);
+    path.setAttribute(
+      "d",
+      `M${x0} ${top}C${x0} ${mid} ${x1} ${mid} ${x1} ${bottom}M${x1 - 4} ${bottom - 6}L${x1} ${bottom}L${x1 + 4} ${bottom - 6}`,
+    );
     path.dataset.node = node;
     svg.append(path);
   });
@@ -125,7 +137,8 @@ function moveArrows(step, moves, shown) {
 function commitNumbers(step) {
   const { commit, prefix_len: prefix } = step;
   const section = append(make("section"), make("h4", "ddviz-heading", "Lengths"));
-  if (!commit) return append(section, notRecorded(`The step began at ${prefix} committed rows; what it left is not recorded.`));
+  if (!commit)
+    return append(section, notRecorded(`The step began at ${prefix} committed rows; what it left is not recorded.`));
   const cells = [
     ["committed before", prefix],
     ["accepted + root", step.path.length],
@@ -137,7 +150,10 @@ function commitNumbers(step) {
   ];
   const list = make("dl", "ddviz-grid ddviz-commit-grid");
   for (const [name, value] of cells) {
-    append(list, append(make("div"), make("dt", "ddviz-tile-label", name), make("dd", "ddviz-value", String(value ?? ABSENT))));
+    append(
+      list,
+      append(make("div"), make("dt", "ddviz-tile-label", name), make("dd", "ddviz-value", String(value ?? ABSENT))),
+    );
   }
   return append(section, list);
 }
@@ -158,7 +174,8 @@ function commitDifferences(step) {
   const differs = [];
   path.slice(1).forEach((index, k) => {
     const [token, said] = [nodes[index].id, accept.predicts[k]];
-    if (said !== undefined && said !== token) differs.push(`token ${said} was emitted for node ${index}, which holds ${token}`);
+    if (said !== undefined && said !== token)
+      differs.push(`token ${said} was emitted for node ${index}, which holds ${token}`);
   });
   emitted.forEach(({ id }, k) => {
     const said = accept.predicts[k];
@@ -166,14 +183,19 @@ function commitDifferences(step) {
   });
   if (!commit) return differs;
   const length = step.prefix_len + path.length;
-  if (commit.committed_len !== length) differs.push(`committed length is ${commit.committed_len}, ${step.prefix_len} + ${path.length} nodes of the path make ${length}`);
+  if (commit.committed_len !== length)
+    differs.push(
+      `committed length is ${commit.committed_len}, ${step.prefix_len} + ${path.length} nodes of the path make ${length}`,
+    );
   if (arrays.slots) {
     path.forEach((index, k) => {
       const [taken, slot] = [commit.src_slots[k], arrays.slots[index]];
-      if (taken !== slot) differs.push(`row ${k} is taken from slot ${taken ?? ABSENT}, node ${index} stands in slot ${slot ?? ABSENT}`);
+      if (taken !== slot)
+        differs.push(`row ${k} is taken from slot ${taken ?? ABSENT}, node ${index} stands in slot ${slot ?? ABSENT}`);
     });
   }
-  if (commit.dst_slots.length !== commit.src_slots.length) differs.push(`${commit.src_slots.length} rows leave, ${commit.dst_slots.length} arrive`);
+  if (commit.dst_slots.length !== commit.src_slots.length)
+    differs.push(`${commit.src_slots.length} rows leave, ${commit.dst_slots.length} arrive`);
   if (new Set(commit.dst_slots).size !== commit.dst_slots.length) differs.push("two rows go to one slot");
   return differs;
 }

@@ -1,6 +1,7 @@
 // Stage 3: the arrays as the kernel sees them, a column per node, local beside flat; below in the same columns the
 // mask, a row per node: who sees whom. Pad nodes (T > n) stand at the end. Arrows on the tree: tree_links.js.
 
+const COLUMNS_IN_VIEW = 24;
 const ARRAYS_SHOWN = 128; // columns beside each other; of a wider step those around the selected node
 const ARRAY_ROWS = [
   ["local", "local index", (step, i) => i],
@@ -17,8 +18,8 @@ function createCompileStage({ root, commands }) {
   let columns = [0, 0];
   let scrolled = null;
 
-  function draw(step, { node }) {
-    columns = columnsShown(step, node);
+  function draw(step, { node, quick = false }) {
+    columns = columnsShown(step, node, quick ? COLUMNS_IN_VIEW : ARRAYS_SHOWN);
     const parts = [compileNote(step)];
     if (step.nodes.length && (hasArrays(step) || step.mask)) {
       const table = arraysTable(step, columns);
@@ -28,7 +29,7 @@ function createCompileStage({ root, commands }) {
     box.replaceChildren(...parts.filter(Boolean));
     mask.draw(step, columns, node);
     scrolled = null;
-    reveal(node);
+    if (!quick) reveal(node);
   }
 
   // The node's column comes into view.
@@ -65,12 +66,12 @@ function arrayWidth({ arrays, nodes, mask }) {
   return Math.max(nodes.length, mask?.length ?? 0, ...Object.values(arrays).map((values) => values?.length ?? 0));
 }
 
-function columnsShown(step, node) {
+function columnsShown(step, node, most) {
   const width = arrayWidth(step);
-  if (width <= ARRAYS_SHOWN) return [0, width];
+  if (width <= most) return [0, width];
   const at = Number.isInteger(node) ? node : 0;
-  const from = clamp(at - ARRAYS_SHOWN / 2, 0, width - ARRAYS_SHOWN);
-  return [from, from + ARRAYS_SHOWN];
+  const from = clamp(at - most / 2, 0, width - most);
+  return [from, from + most];
 }
 
 function compileNote(step) {
@@ -82,7 +83,10 @@ function compileNote(step) {
   }
   const says = [];
   const [width, n] = [arrayWidth(step), step.nodes.length];
-  if (step.batch) says.push(`row ${step.batch.row} of ${step.batch.size}, T = ${step.batch.q_len}: flat = ${step.batch.row} × ${step.batch.q_len} + local`);
+  if (step.batch)
+    says.push(
+      `row ${step.batch.row} of ${step.batch.size}, T = ${step.batch.q_len}: flat = ${step.batch.row} × ${step.batch.q_len} + local`,
+    );
   if (width > n) says.push(`${width - n} pad nodes`);
   if (width > ARRAYS_SHOWN) says.push(`${ARRAYS_SHOWN} of ${width} columns, those around the selected node`);
   if (!step.arrays.next_token) says.push("no retrieve links recorded");

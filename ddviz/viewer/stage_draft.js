@@ -1,27 +1,32 @@
 // Stage 1: the drafter's candidates, a row for each position of the block, the likeliest first; those that the tree
 // took carry its nodes.
 
+const DRAFT_IN_VIEW = 10; // rows and ranks
 const DRAFT_SHOWN = 24; // ranks beside each other; the search seldom looks further
 
 function createDraftStage() {
   const box = make("div", "ddviz-in-draft");
   return {
     element: box,
-    draw(step) {
-      box.replaceChildren(...draftParts(step));
+    draw(step, { quick }) {
+      box.replaceChildren(...draftParts(step, quick));
     },
   };
 }
 
-function draftParts(step) {
+function draftParts(step, quick) {
   const { draft } = step;
   if (!draft) return [notRecorded(...noDraftSentences(step))];
-  const width = Math.min(DRAFT_SHOWN, Math.max(0, ...draft.ids.map((row) => row.length)));
+  const width = Math.min(quick ? DRAFT_IN_VIEW : DRAFT_SHOWN, Math.max(0, ...draft.ids.map((row) => row.length)));
   const nodes = nodesByCandidate(step);
   const cap = step.build?.topk_cap || Infinity;
   const head = ["depth", ...Array.from({ length: width }, (_, rank) => rankHead(rank, cap))];
-  const rows = draft.ids.map((_, d) => draftRow(step, d, width, cap, nodes));
-  return [draftNote(step, width, cap), tableOf("ddviz-draft", "Draft candidates by depth and rank", head, rows)].filter(Boolean);
+  const rows = draft.ids
+    .slice(0, quick ? DRAFT_IN_VIEW : undefined)
+    .map((_, d) => draftRow(step, d, width, cap, nodes));
+  return [draftNote(step, width, cap), tableOf("ddviz-draft", "Draft candidates by depth and rank", head, rows)].filter(
+    Boolean,
+  );
 }
 
 function noDraftSentences({ algorithm, nodes }) {

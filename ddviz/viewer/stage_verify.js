@@ -2,6 +2,7 @@
 // node, the target's distribution after it, raw and after temperature, top-k and top-p, beside the drafter's.
 
 const NODES_SHOWN = 200; // rows; of a larger step those around the selected node
+const NODES_IN_VIEW = 16;
 const TOKENS_SHOWN = 12;
 
 function createVerifyStage() {
@@ -10,39 +11,52 @@ function createVerifyStage() {
   const [left, right] = [make("section"), make("section")];
   let rows = [0, 0];
 
-  function draw(step, { node }) {
+  function draw(step, { node, quick = false }) {
     if (!step.nodes.some((other) => other.top.length || other.target_prob !== null)) {
-      box.replaceChildren(notRecorded(
-        "The target's numbers are not recorded for this step.",
-        "Traces and pages of the light level leave them out; the accepted path is on the tree.",
-      ));
+      box.replaceChildren(
+        notRecorded(
+          "The target's numbers are not recorded for this step.",
+          "Traces and pages of the light level leave them out; the accepted path is on the tree.",
+        ),
+      );
       return;
     }
-    rows = rowsShown(step, node);
+    rows = rowsShown(step, node, quick ? NODES_IN_VIEW : NODES_SHOWN);
     left.replaceChildren(make("h4", "ddviz-heading", "Nodes"), verifyTable(step, rows));
     box.replaceChildren(append(columns, left, right));
-    select(step, node);
+    fill(step, node, !quick);
   }
 
   function select(step, node) {
     if (Number.isInteger(node) && (node < rows[0] || node >= rows[1])) return draw(step, { node });
+    return fill(step, node, true);
+  }
+
+  function fill(step, node, isSeen) {
     const row = left.querySelector(`tr[data-node="${node}"]`);
-    if (row) keepInView(left, row, 48);
+    if (row && isSeen) keepInView(left, row, 48);
     right.replaceChildren(...distributionParts(step, node === BONUS ? step.bonus.parent : node));
-    return undefined;
   }
 
   return { element: box, draw, select };
 }
 
-function rowsShown({ nodes }, node) {
-  const from = nodes.length <= NODES_SHOWN ? 0 : clamp((Number(node) || 0) - NODES_SHOWN / 2, 0, nodes.length - NODES_SHOWN);
-  return [from, Math.min(nodes.length, from + NODES_SHOWN)];
+function rowsShown({ nodes }, node, most) {
+  const from = nodes.length <= most ? 0 : clamp((Number(node) || 0) - most / 2, 0, nodes.length - most);
+  return [from, Math.min(nodes.length, from + most)];
 }
 
 function verifyTable(step, [from, to]) {
   const greedy = step.kernel === "greedy";
-  const head = ["node", "token", "draft", "raw", greedy ? "argmax after" : "target", greedy ? "margin" : "coin", "entropy"];
+  const head = [
+    "node",
+    "token",
+    "draft",
+    "raw",
+    greedy ? "argmax after" : "target",
+    greedy ? "margin" : "coin",
+    "entropy",
+  ];
   const rows = step.nodes.slice(from, to).map((node) => {
     const row = make("tr", node.differs ? "ddviz-wrong-row" : "");
     row.dataset.node = node.i;
@@ -52,7 +66,8 @@ function verifyTable(step, [from, to]) {
     append(row, probabilityCell(node.draft_prob, "draft"), probabilityCell(node.raw_prob, "raw"));
     if (greedy) append(row, append(make("td"), node.argmax ? tokenText(node.argmax.label, 10) : ABSENT));
     else append(row, probabilityCell(node.target_prob, "target"));
-    for (const value of [greedy ? node.margin : node.coin, node.entropy]) append(row, make("td", "", precise(value, 3)));
+    for (const value of [greedy ? node.margin : node.coin, node.entropy])
+      append(row, make("td", "", precise(value, 3)));
     return row;
   });
   return tableOf("ddviz-verify", "Target and draft probability of every node", head, rows);
@@ -78,7 +93,12 @@ function distributionParts(step, index) {
   const rows = tokens.slice(0, TOKENS_SHOWN).map((token) => distributionRow(step, node, token, kinds));
   return [
     title,
-    tableOf("ddviz-distribution", `Likely tokens after node ${index}`, ["token", ...kinds.map(({ name }) => name), ""], rows),
+    tableOf(
+      "ddviz-distribution",
+      `Likely tokens after node ${index}`,
+      ["token", ...kinds.map(({ name }) => name), ""],
+      rows,
+    ),
     make("p", "ddviz-note-line", distributionNote(step, node, kinds)),
   ];
 }
@@ -86,7 +106,8 @@ function distributionParts(step, index) {
 function distributionKinds(step, node) {
   const kinds = [];
   const [ids, logprobs] = [step.draft?.ids[node.depth], step.draft?.logprobs?.[node.depth]];
-  if (ids && logprobs) kinds.push({ name: "draft", probs: new Map(ids.map((id, k) => [id, Math.exp(logprobs[k] ?? -Infinity)])) });
+  if (ids && logprobs)
+    kinds.push({ name: "draft", probs: new Map(ids.map((id, k) => [id, Math.exp(logprobs[k] ?? -Infinity)])) });
   const top = new Map(node.top.map(({ id, prob }) => [id, prob]));
   if (node.raw_top) kinds.push({ name: "raw", probs: new Map(node.raw_top) });
   else if (top.size && node.top_kind === "raw") kinds.push({ name: "raw", probs: top });
@@ -115,7 +136,11 @@ function distributionNote(step, node, kinds) {
   const says = [];
   if (step.kernel === "greedy") says.push("greedy: the argmax decides, no filter is applied");
   else if (kinds.some(({ name }) => name === "target")) {
-    const filters = [`temperature ${temperature}`, topK > 0 ? `top-k ${topK}` : null, topP < 1 ? `top-p ${topP}` : null];
+    const filters = [
+      `temperature ${temperature}`,
+      topK > 0 ? `top-k ${topK}` : null,
+      topP < 1 ? `top-p ${topP}` : null,
+    ];
     says.push(`target = raw after ${filters.filter(Boolean).join(", ")}`);
   } else says.push("after filters: not recorded");
   if (node.margin !== null) says.push(`margin of the logits ${precise(node.margin, 3)}`);

@@ -4,7 +4,8 @@
 // create(viewer) returns:
 //
 //   element                          what stands in the pane
-//   draw(step, { node, moment })     all of it; only called while the stage is shown
+//   draw(step, { node, moment, quick })  all of it, or (quick) only what is in view: while steps fly by under a held
+//                                    key the rest would never be seen; it follows when they rest
 //   select(step, node, moment)       another node of the same step; optional
 //   hover(nodes), theme()            optional
 //
@@ -38,6 +39,7 @@ const STAGES = {
     differs: commitDifferences,
   },
 };
+const STEPS_FLY = 200; // ms between two steps below which they are not looked at one by one
 const STAGE_WALK = [null, ...Object.keys(STAGES)]; // null: the overview
 
 const stageDifferences = (() => {
@@ -64,7 +66,11 @@ function treeLook(state, step) {
     compile: (index) => index === BONUS,
     commit: (index) => (index === BONUS ? at < step.path.length : !step.path.slice(0, at + 1).includes(index)),
   };
-  return { key: `${state.stage} ${at}`, isGhost: ghosts[state.stage] ?? (() => false), links: state.stage === "compile" };
+  return {
+    key: `${state.stage} ${at}`,
+    isGhost: ghosts[state.stage] ?? (() => false),
+    links: state.stage === "compile",
+  };
 }
 
 function stageCommands(viewer) {
@@ -109,7 +115,13 @@ function createStageBar(parent, { commands, state }) {
       commands.stage(name),
     );
     const [time, flaw] = [make("span", "ddviz-muted"), make("b", "ddviz-wrong-sign")];
-    append(tab, name ? make("i", "ddviz-stage-number", String(k)) : null, make("span", "", name ?? "Overview"), flaw, time);
+    append(
+      tab,
+      name ? make("i", "ddviz-stage-number", String(k)) : null,
+      make("span", "", name ?? "Overview"),
+      flaw,
+      time,
+    );
     bar.append(tab);
     return { name, tab, time, flaw };
   });
@@ -146,6 +158,7 @@ function createStages(parent, viewer) {
   append(pane, append(make("header", "ddviz-pane-head"), title, says, walk.element), wrong, body);
   const panels = {}; // made when first shown
   let drawn = []; // [step, stage, moment, node]
+  let drawnAt = -Infinity;
 
   scope.listen(body, "click", (event) => {
     const element = event.target.closest("[data-node]");
@@ -178,7 +191,18 @@ function createStages(parent, viewer) {
     const differs = stageDifferences(step, name);
     say(wrong, differs.length ? `✗ Differs: ${differs.slice(0, 3).join("; ")}${more(differs.length - 3)}.` : "");
     walk.show(STAGES[name].moments?.(step) ?? 0, moment, STAGES[name].moment);
-    return panels[name].draw(step, { node, moment });
+    const quick = performance.now() - drawnAt < STEPS_FLY;
+    drawnAt = performance.now();
+    if (quick) scope.later("stage", STEPS_FLY, drawRest);
+    else scope.cancel("stage");
+    return panels[name].draw(step, { node, moment, quick });
+  }
+
+  function drawRest() {
+    const [step, name, moment, node] = drawn;
+    if (!step || name !== state.stage) return;
+    panels[name].draw(step, { node, moment, quick: false });
+    viewer.panels.highlight.draw({ node });
   }
 
   stage();

@@ -25,12 +25,17 @@ function examIntro(step, exam, index) {
   const isBelow = Number.isInteger(index) && step.nodes[index].parent !== parent;
   const where = isBelow ? `The path left its branch at node ${parent}. ` : "";
   const says = (text) => make("p", "ddviz-exam-says", where + text);
-  if (kernel === "limit") return says(`The path holds as many nodes as a block: no child of node ${parent} is examined.`);
+  if (kernel === "limit")
+    return says(`The path holds as many nodes as a block: no child of node ${parent} is examined.`);
   if (!children.length) return says(`Node ${parent} has no child in the tree.`);
   if (kernel === "greedy") {
     if (!argmax) return says("The target's argmax is not recorded here.");
     const by = margin === null ? "" : `, ${precise(margin, 3)} above the second logit`;
-    return append(says(`The target's argmax after node ${parent} is `), tokenText(argmax.label, 24), ` (id ${argmax.id}${by}). The child that equals it is accepted.`);
+    return append(
+      says(`The target's argmax after node ${parent} is `),
+      tokenText(argmax.label, 24),
+      ` (id ${argmax.id}${by}). The child that equals it is accepted.`,
+    );
   }
   if (!known) return says("Coins or probabilities of this decision are not recorded, so it can't be taken again here.");
   const { threshold_single: single, threshold_acc: acc } = step.sampling;
@@ -49,7 +54,10 @@ function coinLine(step, exam, index) {
   let [sum, rest] = [0, 1];
   for (const child of exam.children) {
     const share = clamp(child.prob / acc, 0, rest);
-    const part = make("span", `ddviz-coinpart ddviz-coin-${child.verdict}${child.node === index ? " ddviz-coin-own" : ""}`);
+    const part = make(
+      "span",
+      `ddviz-coinpart ddviz-coin-${child.verdict}${child.node === index ? " ddviz-coin-own" : ""}`,
+    );
     part.style.width = `${100 * share}%`;
     part.dataset.node = child.node;
     part.title = `node ${child.node}: ${precise(child.prob)}`;
@@ -67,12 +75,22 @@ function coinLine(step, exam, index) {
 function examTable(step, exam, onSelect) {
   const sampled = exam.kernel === "sampled";
   const isScaled = step.sampling.threshold_acc < 1;
-  const head = ["child", "token", "p", ...(sampled ? ["sum", ...(isScaled ? ["/ acc"] : [])] : []), sampled ? "coin" : "verdict"];
+  const head = [
+    "child",
+    "token",
+    "p",
+    ...(sampled ? ["sum", ...(isScaled ? ["/ acc"] : [])] : []),
+    sampled ? "coin" : "verdict",
+  ];
   const rows = exam.children.map((child) => {
     const node = step.nodes[child.node];
     const row = make("tr", child.differs ? "ddviz-wrong-row" : "");
     row.dataset.node = child.node;
-    append(row, append(heading("", "", "row"), nodeLink(child.node, statusOf(node), onSelect)), append(make("td"), tokenText(node.label, 7)));
+    append(
+      row,
+      append(heading("", "", "row"), nodeLink(child.node, statusOf(node), onSelect)),
+      append(make("td"), tokenText(node.label, 7)),
+    );
     append(row, make("td", "", probability(child.prob)));
     if (sampled) append(row, make("td", "", probability(child.running)));
     if (sampled && isScaled) append(row, make("td", "", probability(child.bound)));
@@ -82,7 +100,10 @@ function examTable(step, exam, onSelect) {
 }
 
 // "≤ accepted", "> rejected", "unreached"; where the engine decided otherwise, both.
-function verdictCell({ coin, kernel }, { verdict, engine, differs, by_coin: byCoin, by_single: bySingle, running, bound }) {
+function verdictCell(
+  { coin, kernel },
+  { verdict, engine, differs, by_coin: byCoin, by_single: bySingle, running, bound },
+) {
   const words = { accepted: "accepted", rejected: "rejected", unreached: "unreached" };
   const cell = make("td", "", words[verdict ?? engine]);
   if (!verdict) return append(cell, "?");
@@ -95,8 +116,10 @@ function verdictCell({ coin, kernel }, { verdict, engine, differs, by_coin: byCo
 function residualParts(step) {
   const { bonus } = step;
   const { refused, expected, drawn, low, high } = bonus.exam;
-  if (step.kernel === "greedy") return [make("p", "ddviz-exam-says", "None is left, so the argmax itself is emitted: the bonus.")];
-  if (bonus.residual_sum === null || drawn === undefined) return [make("p", "ddviz-exam-says", "How the bonus was drawn is not recorded.")];
+  if (step.kernel === "greedy")
+    return [make("p", "ddviz-exam-says", "None is left, so the argmax itself is emitted: the bonus.")];
+  if (bonus.residual_sum === null || drawn === undefined)
+    return [make("p", "ddviz-exam-says", "How the bonus was drawn is not recorded.")];
   const parts = [];
   const minus = refused.map((node) => probability(step.nodes[node].target_prob)).join(" − ");
   const sum = expected === null ? "" : ` = ${precise(expected)}`;
@@ -113,7 +136,10 @@ function residualParts(step) {
 function residualLine({ residual_sum: total }, drawn, low, high) {
   const line = make("div", "ddviz-coinline");
   line.setAttribute("role", "img");
-  line.setAttribute("aria-label", `The final coin falls at ${precise(drawn / total)} of the residual, the bonus's part is ${precise(low / total)} to ${precise(high / total)}`);
+  line.setAttribute(
+    "aria-label",
+    `The final coin falls at ${precise(drawn / total)} of the residual, the bonus's part is ${precise(low / total)} to ${precise(high / total)}`,
+  );
   const bar = append(line, make("div", "ddviz-coinbar")).lastChild;
   const part = append(bar, make("span", "ddviz-coinpart ddviz-coin-bonus")).lastChild;
   part.style.marginLeft = `${100 * clamp(low / total, 0, 1)}%`;
@@ -128,7 +154,8 @@ function residualLine({ residual_sum: total }, drawn, low, high) {
 // Whether the engine decided as the numbers say.
 function verdictLine(step, exam, index) {
   const differs = [exam.differs, ...(index === BONUS ? step.bonus.exam.differs : [])].filter(Boolean);
-  if (differs.length) return append(make("div", "ddviz-wrong"), ...differs.map((text) => make("p", "", `✗ ${sentence(text)}`)));
+  if (differs.length)
+    return append(make("div", "ddviz-wrong"), ...differs.map((text) => make("p", "", `✗ ${sentence(text)}`)));
   if (exam.kernel === "limit" || !(exam.known || !exam.children.length)) return null;
   if (!exam.children.length && index !== BONUS) return null;
   return make("p", "ddviz-same", "✓ Taken again from the recorded numbers: the engine decided the same.");

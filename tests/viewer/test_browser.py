@@ -235,7 +235,7 @@ def test_the_arrays_of_a_step_show_links_positions_and_mask(browser, pages, trac
         page = watched.page
         open_page(page, pages["sampled"])
         page.get_by_role("button", name="Show the step as arrays").click()
-        rows = page.locator(".ddviz-table tbody tr")
+        rows = page.locator(".ddviz-table-box tbody tr")
         assert rows.count() == len(view["nodes"])
         cells = rows.nth(3).locator("td").all_inner_texts()
         node = view["nodes"][3]
@@ -262,7 +262,7 @@ def test_a_long_table_scrolls_to_the_selected_node(browser, pages):
             row = page.locator("tr[aria-current=true]").bounding_box()
             assert box["y"] + 22 <= row["y"] <= box["y"] + box["height"] - 22
         page.get_by_role("button", name="Show the step as arrays").click()
-        assert page.locator(".ddviz-table").count() == 0
+        assert page.locator(".ddviz-table-box .ddviz-table").count() == 0
 
 
 # Keys and focus -----------------------------------------------------------------------------------
@@ -675,6 +675,7 @@ def test_a_step_asked_for_before_it_is_there_is_shown_when_it_comes(browser, tra
         assert page.evaluate("view.state()") | {"drawMs": 0} == {
             "step": 6,
             "node": 2,
+            "stage": None,
             "follow": False,
             "steps": 9,
             "end": None,

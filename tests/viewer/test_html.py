@@ -219,6 +219,12 @@ READ_ON = [
     ("warn", "panel"),
     ("warn", "warn-soft"),
     ("live", "panel"),
+    ("wrong", "panel"),
+    ("wrong", "wrong-soft"),
+    ("ink", "lit"),
+    ("muted", "lit"),
+    ("accepted", "lit"),
+    ("rejected", "lit"),
     ("focus", "panel"),
 ]
 
