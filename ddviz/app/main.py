@@ -4,6 +4,7 @@ In:  an engine (or none), the folders of saved runs and samples.
 Out: gr.Blocks; `launch` serves it until interrupted. Nothing is loaded from another host.
 """
 
+import functools
 import os
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from typing import Any
 import gradio as gr
 from platformdirs import user_data_path
 
+from ddviz.app.compare import compare_tab
+from ddviz.app.links import follow_link
 from ddviz.app.live import live_tab
 from ddviz.app.panels import HERE, QUIET
 from ddviz.app.replay import replay_tab
@@ -52,10 +55,13 @@ def build(engine: Engine | None, runs: Path, samples: Path) -> gr.Blocks:
                 live = live_tab(session)
             with gr.Tab("Replay", id="replay") as tab:
                 replay = replay_tab(session, tab)
-        for function, outputs in (live, replay.lists):
+            with gr.Tab("Compare", id="compare") as tab:
+                compare = compare_tab(session, tab)
+        for function, outputs in (live, (replay.fill, replay.lists)):
             page.load(function, None, outputs, **QUIET)
-        follow, shown = replay.link
-        page.load(follow, fragment, [tabs, *shown], js="() => location.hash", **QUIET)
+        shown = [tabs, *replay.shown, *compare.shown]
+        follow = functools.partial(follow_link, session)
+        page.load(follow, fragment, shown, js="() => location.hash", **QUIET)
     # NOTE: no event here uses Gradio's queue, which would wake 1,000 times a second: 8% of a core
     page._queue.sleep_when_free = page._queue.progress_update_sleep_when_free = 0.25
     return page

@@ -32,7 +32,7 @@ def viewer_panel(session: Session, label: str, value: Answer | None = None) -> g
     return gr.HTML(
         value,
         html_template=f'<section class="ddviz-stage" aria-label="{label}"></section>',
-        js_on_load=script("viewer_panel.js", before=assets().js),
+        js_on_load=script("viewer_panel.js", before=assets().js + script("viewer_source.js")),
         server_functions=[served(make(session)) for make in VIEWER_FUNCTIONS],
         apply_default_css=False,
         elem_classes="ddviz-viewer-panel",

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import parse_qs
 
 import gradio as gr
 
@@ -14,14 +13,15 @@ from ddviz.errors import DdvizError
 WELCOME = "Pick a sample, pick a saved run, or drop a .ddviz file."
 
 
-class Loads(NamedTuple):
-    """What a page asks when it opens: functions with their outputs."""
+class ReplayTab(NamedTuple):
+    """What a page asks when it opens, and where a link is shown."""
 
-    lists: tuple[Any, list[Any]]
-    link: tuple[Any, list[Any]]  # a function of the address's fragment; its first output is for the tabs
+    fill: Any  # fills the lists
+    lists: list[Any]
+    shown: list[Any]  # viewer, notice, both pickers
 
 
-def replay_tab(session: Session, tab: gr.Tab) -> Loads:
+def replay_tab(session: Session, tab: gr.Tab) -> ReplayTab:
     """Build the tab."""
     registry = session.registry
     with gr.Column(elem_classes="ddviz-replay"):
@@ -38,29 +38,7 @@ def replay_tab(session: Session, tab: gr.Tab) -> Loads:
     def fill() -> list[Any]:
         return [gr.update(choices=_choices(entries)) for entries in _lists(registry)]
 
-    def follow(fragment: str) -> list[Any]:
-        return follow_link(session, fragment)
-
-    return Loads((fill, [sample, saved]), (follow, [viewer, notice]))
-
-
-def follow_link(session: Session, fragment: str) -> list[Any]:
-    """Tab, viewer value and notice for an address that names a trace; all as they are where it names none.
-
-    The run of the Live tab stays there.
-    """
-    link = parse_qs(str(fragment or "").removeprefix("#")).get("trace", [""])[0]
-    if not link:
-        return [gr.skip()] * 3
-    trace_id = session.registry.linked(link)
-    if trace_id is not None and session.run is not None and trace_id == session.run.trace:
-        return [gr.skip()] * 3
-    tab = gr.Tabs(selected="replay")
-    if trace_id is None:
-        sentence = f"The link names {link:.80}, which is not here any more; pick another trace."
-        return [tab, gr.skip(), {"text": sentence, "error": True}]
-    about = next((entry.about for entry in session.registry.samples() if entry.id == trace_id), "")
-    return [tab, *open_trace(session, trace_id, about)]
+    return ReplayTab(fill, [sample, saved], [viewer, notice, sample, saved])
 
 
 def open_trace(session: Session, trace_id: str, about: str = "") -> tuple[Any, Any]:

@@ -73,7 +73,7 @@ def assets() -> Assets:
         'const ddviz = (() => {\n"use strict";\nconst d3 = {};\n'
         f"(function (exports, module) {{\n{d3}\n}})(d3, {{}});\n"
         f"const STYLESHEET = {_script_json(css)};\n{parts}\n"
-        "return { mount, pageSource: newPageSource, readLink, writeLink };\n})();\n"
+        "return { mount, compare, pageSource: newPageSource, readLink, writeLink };\n})();\n"
     )
     return Assets(js, css)
 

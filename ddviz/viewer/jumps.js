@@ -27,11 +27,11 @@ function findJump(rows, kind, from, way) {
   return null;
 }
 
-function jumpCommand({ state, panels, address }) {
+function jumpCommand({ state, panels, commands }) {
   return function jump(kind, way = 1) {
     if (state.step === null) return;
     const found = findJump(state.rows, kind, state.step, way);
-    if (found !== null) address.goTo(found, { byReader: true });
+    if (found !== null) commands.goTo(found);
     else panels.scrubber.announce(`no ${way > 0 ? "later" : "earlier"} step: ${JUMPS[kind].says.split(":")[0]}`);
   };
 }

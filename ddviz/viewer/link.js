@@ -1,6 +1,7 @@
 // The link: everything that is chosen, as the part of an address after its #. A copied link opens the same again.
 //
 //   #trace=sample:quicksort&step=5&stage=verify&node=3&panels=arrays,wide
+//   #trace=sample:one&with=sample:other&position=12          two traces side by side, at a token
 //
 // In:  viewer's state; its toggle buttons, which are named by their labels (dom.js). `trace` is the app's.
 // Not here: where links are kept (the app, the exported page).
@@ -12,6 +13,8 @@ function readLink(text) {
   const whole = (name) => (/^\d{1,9}$/.test(fields.get(name) ?? "") ? Number(fields.get(name)) : null);
   return {
     trace: fields.get("trace"),
+    with: fields.get("with"),
+    position: whole("position"),
     step: whole("step"),
     node: fields.get("node") === BONUS ? BONUS : whole("node"),
     stage: fields.get("stage"),
@@ -19,9 +22,10 @@ function readLink(text) {
   };
 }
 
-function writeLink({ trace, step, node, stage, panels = [] }) {
+function writeLink({ panels = [], ...chosen }) {
   const fields = new URLSearchParams();
-  for (const [name, value] of Object.entries({ trace, step, stage, node })) {
+  for (const name of ["trace", "with", "position", "step", "stage", "node"]) {
+    const value = chosen[name];
     if (value !== null && value !== undefined) fields.set(name, value);
   }
   if (panels.length) fields.set("panels", panels.join(","));

@@ -19,6 +19,7 @@
 const BARS = { topbar: createTopbar, banner: createBanner, scrubber: createScrubber, stageBar: createStageBar };
 const PANES = {
   text: createText, // first: it asks where things stand
+  parting: createParting,
   tree: createTree,
   detail: createDetail,
   stages: createStages,
@@ -48,7 +49,10 @@ function newPanels(viewer) {
 // What the reader can ask for, by a button, a click or a key.
 function newCommands(viewer) {
   const byReader = true;
-  const goTo = (i, place = null) => viewer.address.goTo(i, { byReader, place });
+  const goTo = (i, place = null) => {
+    viewer.address.goTo(i, { byReader, place });
+    viewer.onGo?.(viewer.state.step);
+  };
   const { state } = viewer;
   return {
     goTo, // a step, and perhaps a token of it

@@ -37,6 +37,7 @@ function newPlayer(viewer) {
       return scope.later("play", DRAWN_EVERY, goOn);
     }
     address.goTo(state.step + 1);
+    viewer.onGo?.(state.step);
     return state.step >= newestStep(state) ? stop() : wait();
   }
 

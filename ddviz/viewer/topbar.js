@@ -1,6 +1,6 @@
 // The top bar: where the data comes from, what ran, and the running numbers.
 
-function createTopbar(parent) {
+function createTopbar(parent, { label }) {
   const bar = append(parent, make("header", "ddviz-topbar")).lastChild;
   const badge = make("span", "ddviz-badge");
   const [mark, word] = [make("span", "ddviz-badge-mark"), make("span")];
@@ -14,6 +14,7 @@ function createTopbar(parent) {
       ["steps", "steps"],
     ].map(([key, label]) => [key, newTile(panel, label)]),
   );
+  if (label) append(bar, make("b", "ddviz-label-letter", label));
   append(bar, append(badge, mark, word), append(make("div", "ddviz-who"), name, facts), panel);
 
   function begin({ header }) {

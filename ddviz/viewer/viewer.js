@@ -7,6 +7,9 @@
 //            stage       draft, build, compile, verify, commit; none: the overview
 //            panels      names of toggle buttons that are down
 //            onLink      ({ step, node, stage, panels }) after anything of it changed, to keep a link (link.js)
+//            onGo        (step) as soon as the reader, or playing, goes to another step
+//            parting     { step, place } of the token that is to be marked (parting.js)
+//            label       a letter in front of the trace's name
 //            exporter    makes files (sheet_export.js)
 //            onSelect    (step, node) after the reader chose one; node is an index or "bonus"
 //   update   { step, node, stage, follow, live, source }: anything of it. A new `source`, or `live`, polls afresh.
@@ -21,8 +24,9 @@
 function mount(element, source, options = {}) {
   const scope = newScope();
   const root = newRoot(element, scope);
-  const { onSelect, onLink, exporter } = options;
-  const viewer = { scope, root, state: newState(source, options), onSelect, onLink, exporter };
+  const { onSelect, onLink, onGo, exporter, parting, label } = options;
+  const told = { onSelect, onLink, onGo };
+  const viewer = { scope, root, state: newState(source, options), ...told, exporter, parting, label };
   viewer.commands = newCommands(viewer);
   viewer.panels = newPanels(viewer);
   viewer.loader = newLoader(viewer);

@@ -6,8 +6,8 @@ import shutil
 import networkx as nx
 import pytest
 
+from ddviz.app.links import follow_link
 from ddviz.app.panels import export_function, sizes_function
-from ddviz.app.replay import follow_link
 from tests.app.app_page import AppPage, served_app
 from tests.app.fake_engine import FakeEngine
 from tests.browser import wait_until, watched_page

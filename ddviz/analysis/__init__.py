@@ -1,0 +1,1 @@
+"""What traces tell beside each other and over all their steps. Reads traces, needs no engine."""
