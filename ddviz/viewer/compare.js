@@ -88,7 +88,7 @@ function stopAt(stops, position) {
 // The sentence, the numbers, the buttons, the chart.
 function newCompareHead(root, { scope, diff, goBy, goTo }) {
   const head = append(root, make("header", "ddviz-compare-head")).lastChild;
-  const says = partingSentence(diff);
+  const says = textsPartAt(diff);
   const counter = make("span", "ddviz-counter");
   const buttons = append(
     make("div", "ddviz-transport"),
@@ -110,7 +110,7 @@ function newCompareHead(root, { scope, diff, goBy, goTo }) {
   };
 }
 
-function partingSentence({ a, b, common, parts_at: at, same_prompt: samePrompt }) {
+function textsPartAt({ a, b, common, parts_at: at, same_prompt: samePrompt }) {
   const line = make("p", "ddviz-compare-sentence");
   if (!samePrompt) append(line, "The prompts differ. ");
   if (at !== null) {
