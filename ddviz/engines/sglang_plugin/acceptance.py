@@ -2,7 +2,8 @@
 
 In:  the target's logits [bs*T, V] of one step, TreeBatch, what the requests ask for.
 Out: AcceptedBatch, the same contract from both derivations.
-Not here: the kernels themselves (sglang-kernel), their twins in numpy (ddviz/tree/accept.py).
+Not here: what changes the logits before (worker.py, penalties.py), the kernels themselves (sglang-kernel),
+     their twins in numpy (ddviz/tree/accept.py).
 
 A batch may mix greedy and sampled requests. A greedy row of a mixed batch is one-hot at its argmax, and its
 coins are one half, so that it takes the path that it takes in a batch of greedy rows alone: a coin of 0 would
@@ -11,7 +12,6 @@ accept a child of probability 0.
 
 import torch
 from sgl_kernel import tree_speculative_sampling_target_only, verify_tree_greedy
-from sglang.srt.sampling.penaltylib.repetition_penalty import apply_scaling_penalties
 from sglang.srt.sampling.sampling_batch_info import SamplingBatchInfo
 from sglang.srt.speculative.eagle_utils import _seeded_verify_coins
 
@@ -20,29 +20,6 @@ from ddviz.engines.sglang_plugin.tracing.tracer import NoStep
 
 GREEDY_COIN = 0.5
 PROBS_BYTES = 1 << 30  # target probabilities held at once; a larger batch is sampled in parts
-
-
-def adjust_logits(logits: torch.Tensor, info: SamplingBatchInfo, width: int) -> None:
-    """Penalties and logit bias, in place on [bs*T, V]; every node of a request is adjusted alike.
-
-    NOTE: penalties count the tokens before the step, not those of a node's own path, as in SGLang's EAGLE.
-    """
-
-    def rows(values: torch.Tensor) -> torch.Tensor:
-        return values.repeat_interleave(width, dim=0)
-
-    if info.acc_additive_penalties is not None:
-        logits.add_(rows(info.acc_additive_penalties))
-    if info.acc_scaling_penalties is not None:
-        apply_scaling_penalties(logits, rows(info.acc_scaling_penalties))
-    if info.logit_bias is not None:
-        logits.add_(rows(info.logit_bias))
-
-
-def changes_logits(info: SamplingBatchInfo) -> bool:
-    """Whether a request of the batch asks for anything that changes logits, grammars aside."""
-    changes = (info.acc_additive_penalties, info.acc_scaling_penalties, info.logit_bias)
-    return info.has_custom_logit_processor or any(change is not None for change in changes)
 
 
 def accept_greedy(tree: TreeBatch, logits: torch.Tensor, max_path_len: int) -> AcceptedBatch:

@@ -8,7 +8,6 @@ Not here: the forward itself (worker.py), acceptance (acceptance.py).
 from dataclasses import dataclass
 
 import torch
-from sglang.srt.managers.schedule_batch import ScheduleBatch
 from sglang.srt.speculative.dflash_info import DFlashVerifyInput
 from sglang.srt.speculative.dflash_info_v2 import DFlashDraftInputV2
 
@@ -49,13 +48,3 @@ class DDTreeDraftInput(DFlashDraftInputV2):
             new_seq_lens=new_seq_lens.to(torch.int64),
             hidden_states=torch.empty((bs, 0), dtype=torch.float16, device=device),
         )
-
-    def prepare_for_decode(self, batch: ScheduleBatch) -> None:
-        """Reserve slots as DFLASH does, and first count the tokens that penalties are about.
-
-        SGLang 0.5.17's DFLASH forgets the latter, so that repetition penalties and min_new_tokens do nothing
-        (sglang #28179); its EAGLE does not.
-        """
-        if batch.batch_size() and batch.sampling_info.penalizer_orchestrator.is_required:
-            batch.cumulate_penalty_output_tokens()
-        super().prepare_for_decode(batch)

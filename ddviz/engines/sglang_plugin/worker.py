@@ -25,17 +25,17 @@ from sglang.srt.sampling.sampling_batch_info import SamplingBatchInfo
 from sglang.srt.speculative.dflash_worker_v2 import DFlashWorkerV2, _prepare_dflash_draft_block_unchecked
 from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 from sglang.srt.speculative.spec_utils import GrammarTree, build_grammar_vocab_mask
+from sglang.srt.utils.async_probe import sanitize_nan_logits
 
 from ddviz.engines.sglang_plugin import hooks
 from ddviz.engines.sglang_plugin.acceptance import (
     accept_greedy,
     accept_sampled,
-    adjust_logits,
-    changes_logits,
 )
 from ddviz.engines.sglang_plugin.batch import AcceptedBatch, TreeBatch
 from ddviz.engines.sglang_plugin.commit import KVPacker
 from ddviz.engines.sglang_plugin.draft_head import DraftHead
+from ddviz.engines.sglang_plugin.penalties import Penalties
 from ddviz.engines.sglang_plugin.requests import tree_limits
 from ddviz.engines.sglang_plugin.self_check import check_graph_sees_the_tree
 from ddviz.engines.sglang_plugin.tracing.start import start as start_tracer
@@ -65,6 +65,7 @@ class DDTreeWorker(DFlashWorkerV2):
         self._head = DraftHead(lm_head, self.block_size, k=self.candidates, tp_group=get_tp_group())
         self._tracer = NoTracer()
         self._packer: KVPacker | None = None
+        self._penalties: Penalties | None = None
         self._whole_mask_rows = get_exec().deterministic.enable_deterministic_inference
         self._limits: tuple[list[tuple[int, int]], torch.Tensor, torch.Tensor] | None = None
         self._path_offsets = torch.arange(self.block_size, device=self.device)
@@ -72,6 +73,8 @@ class DDTreeWorker(DFlashWorkerV2):
     def alloc_memory_pool(self, *args: Any, **kwargs: Any) -> None:
         super().alloc_memory_pool(*args, **kwargs)
         self._packer = KVPacker(self.model_runner.token_to_kv_pool)
+        pool_rows = self.model_runner.req_to_token_pool.req_to_token.shape[0]
+        self._penalties = Penalties(pool_rows, self.model_runner.model_config.vocab_size, self.device)
 
     def init_cuda_graphs(self) -> None:
         super().init_cuda_graphs()
@@ -96,7 +99,10 @@ class DDTreeWorker(DFlashWorkerV2):
         grammar_barrier: Callable[[], None] | None = None,
     ) -> GenerationBatchResult:
         if batch.forward_mode.is_extend() or batch.is_extend_in_batch or batch.forward_mode.is_idle():
-            return super().forward_batch_generation(batch, on_publish, grammar_barrier)
+            result = super().forward_batch_generation(batch, on_publish, grammar_barrier)
+            if batch.forward_mode.is_extend():
+                self._penalties.prefilled(batch.reqs, batch.req_pool_indices, result.next_token_ids)
+            return result
         with torch.inference_mode():
             return self._step(batch, on_publish, grammar_barrier)
 
@@ -128,6 +134,7 @@ class DDTreeWorker(DFlashWorkerV2):
             on_publish(new_seq_lens)
         with trace.stage("commit"):
             emitted = self._commit(tree, accepted, accept_lens, logits_output.hidden_states, seq_lens, trace)
+            self._penalties.committed(batch.reqs, batch.req_pool_indices, emitted, accept_lens)
         logits_output.hidden_states = None  # else the scheduler copies it to the host
         bonus = emitted.gather(1, accepted.num_accepted.long().unsqueeze(1)).squeeze(1)
         trace.keep(
@@ -250,10 +257,26 @@ class DDTreeWorker(DFlashWorkerV2):
         )
         logits = out.logits_output.next_token_logits
         trace.raw(logits, tree)
+        if (
+            self._adjust(batch, tree, logits, grammar_tree, grammar_barrier)
+            and batch.sampling_info.is_all_greedy
+        ):
+            trace.adjusted(logits, tree)
+        return out.logits_output, forward_batch, out.can_run_cuda_graph
+
+    def _adjust(
+        self,
+        batch: ScheduleBatch,
+        tree: TreeBatch,
+        logits: torch.Tensor,
+        grammar_tree: GrammarTree | None,
+        grammar_barrier: Callable[[], None] | None,
+    ) -> bool:
+        """What requests ask to be changed in the logits, in autoregression's order. True: something was."""
         info: SamplingBatchInfo = batch.sampling_info
-        if info.has_custom_logit_processor:
-            apply_custom_logit_processor(logits, info, num_tokens_in_batch=tree.width)
-        adjust_logits(logits, info, tree.width)
+        changed = self._penalties.adjust(
+            batch.reqs, batch.req_pool_indices, batch.seq_lens, tree, logits, self.block_size
+        )
         if grammar_tree is not None:
             grammar_mask = build_grammar_vocab_mask(
                 reqs=batch.reqs,
@@ -264,9 +287,15 @@ class DDTreeWorker(DFlashWorkerV2):
             )
             if grammar_mask is not None:
                 grammar_mask.apply(logits)
-        if info.is_all_greedy and (batch.has_grammar or changes_logits(info)):
-            trace.adjusted(logits, tree)
-        return out.logits_output, forward_batch, out.can_run_cuda_graph
+                changed = True
+        if info.logit_bias is not None:
+            logits.add_(info.logit_bias.repeat_interleave(tree.width, dim=0))
+            changed = True
+        if info.has_custom_logit_processor:
+            apply_custom_logit_processor(logits, info, num_tokens_in_batch=tree.width)
+            changed = True
+        sanitize_nan_logits(logits, "DDTREE verify")
+        return changed
 
     def _forward_batch(
         self, batch: ScheduleBatch, verify_input: DDTreeVerifyInput, slots: torch.Tensor

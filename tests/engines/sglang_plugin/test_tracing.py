@@ -1,5 +1,5 @@
-"""The tracer on the CPU: the plugin's own kernels in Triton's interpreter, twins from ddviz/tree in place of the
-acceptance kernels, a model that is a table. What the tracer wrote must pass the doctor.
+"""The tracer on the CPU: the plugin's own kernels in Triton's interpreter, twins from ddviz/tree in place of
+the acceptance kernels, a model that is a table. What the tracer wrote must pass the doctor.
 """
 
 from types import SimpleNamespace
