@@ -1,0 +1,149 @@
+"""Measure the viewer on a trace, in headless chromium: `python scripts/bench_viewer.py big.ddviz`.
+
+In:  a trace (scripts/make_big_trace.py makes one of 10,000 steps).
+Out: one line per number, or JSON: size of both pages, time to the first picture, time per step with a held
+     key, steps lost, memory along the way.
+Not here: whether what is drawn is right (tests/viewer).
+
+A time alone is noise on a busy machine, so each has a baseline of the same run beside it: an empty page of
+the same size to open, and frames in which nothing is drawn.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from ddviz.trace import load
+from ddviz.viewer.html import export_html
+from tests.browser import FLAGS
+
+OPENED = """() => new Promise((done) => {
+  const isDrawn = () => ddviz.view.state().drawMs !== null;
+  const look = () => isDrawn() ? done(performance.now()) : requestAnimationFrame(look);
+  look();
+})"""
+# A key held down: a press each frame, and per frame the time from its beginning to after its paint.
+HELD = """(presses) => new Promise((done) => {
+  const root = document.querySelector(".ddviz-host").shadowRoot.querySelector(".ddviz");
+  const [frames, drawn, seen] = [[], [], []];
+  const key = { key: "ArrowRight", bubbles: true, composed: true, cancelable: true };
+  let count = 0;
+  function frame(began) {
+    const start = performance.now();
+    const { step, drawMs } = ddviz.view.state();
+    if (seen.at(-1) !== step) {
+      seen.push(step);
+      drawn.push(drawMs);
+    }
+    if (seen.length > presses || count++ > 40 * presses) return done({ frames, drawn, seen });
+    root.dispatchEvent(new KeyboardEvent("keydown", { ...key, repeat: count > 1 }));
+    const channel = new MessageChannel();
+    channel.port1.onmessage = () => {
+      frames.push(performance.now() - start);
+      requestAnimationFrame(frame);
+    };
+    requestAnimationFrame(() => channel.port2.postMessage(0));
+  }
+  requestAnimationFrame(frame);
+})"""
+IDLE = """(count) => new Promise((done) => {
+  const frames = [];
+  function frame() {
+    const start = performance.now();
+    const channel = new MessageChannel();
+    channel.port1.onmessage = () => {
+      frames.push(performance.now() - start);
+      frames.length < count ? requestAnimationFrame(frame) : done(frames);
+    };
+    requestAnimationFrame(() => channel.port2.postMessage(0));
+  }
+  requestAnimationFrame(frame);
+})"""
+
+
+def main() -> int:
+    from playwright.sync_api import sync_playwright
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("trace", type=Path)
+    parser.add_argument(
+        "--level", choices=("light", "standard"), default="light", help="of the page that is measured"
+    )
+    parser.add_argument("--presses", type=int, default=2000, help="steps to go with the held key")
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    trace = load(args.trace)
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        pages = {
+            level: export_html(trace, Path(folder) / f"{level}.html", level)
+            for level in ("light", "standard")
+        }
+        sizes = {level: path.stat().st_size for level, path in pages.items()}
+        empty = Path(folder) / "empty.html"
+        empty.write_text(f'<script type="text/plain">{"x" * sizes[args.level]}</script>')
+        browser = playwright.chromium.launch(
+            args=[*FLAGS, "--enable-precise-memory-info"], executable_path="/usr/bin/chromium"
+        )
+        numbers = {"steps": len(trace.steps), "trace_bytes": trace.size}
+        numbers |= {f"{level}_bytes": size for level, size in sizes.items()}
+        numbers["standard_ratio"] = sizes["standard"] / trace.size
+        numbers |= measured(browser, pages[args.level], empty, min(args.presses, len(trace.steps) - 1))
+        browser.close()
+    print(json.dumps(numbers, indent=1) if args.json else as_text(numbers))
+    return 0
+
+
+def measured(browser: Any, path: Path, empty: Path, presses: int) -> dict[str, Any]:
+    page = browser.new_page(viewport={"width": 1280, "height": 800})
+    began = time.perf_counter()
+    page.goto(empty.as_uri())
+    baseline = time.perf_counter() - began
+    page.goto(path.as_uri())
+    first = page.evaluate(OPENED) / 1000  # from the beginning of the navigation
+    idle = page.evaluate(IDLE, 60)
+    cdp = page.context.new_cdp_session(page)
+    memory, frames, drawn, steps = [heap(cdp)], [], [], []
+    for part in range(4):
+        held = page.evaluate(HELD, presses // 4)
+        frames += held["frames"]
+        drawn += held["drawn"]
+        steps += held["seen"] if part == 0 else held["seen"][1:]
+        memory.append(heap(cdp))
+    lost = sum(after - before - 1 for before, after in pairwise(steps))
+    return {
+        "first_picture_s": first,
+        "empty_page_s": baseline,
+        "frame_ms": statistics.median(frames),
+        "frame_ms_p95": sorted(frames)[int(0.95 * len(frames))],
+        "idle_frame_ms": statistics.median(idle),
+        "draw_ms": statistics.median(drawn),
+        "steps_gone": len(steps) - 1,
+        "steps_lost": lost,
+        "heap_mb": [round(size / 1e6, 1) for size in memory],
+    }
+
+
+def heap(cdp: Any) -> int:
+    """Bytes of the JavaScript heap after a collection."""
+    cdp.send("HeapProfiler.enable")
+    cdp.send("HeapProfiler.collectGarbage")
+    return int(cdp.send("Runtime.getHeapUsage")["usedSize"])
+
+
+def as_text(numbers: dict[str, Any]) -> str:
+    return "\n".join(
+        f"{name:16} {value:.4g}" if isinstance(value, float) else f"{name:16} {value}"
+        for name, value in numbers.items()
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
