@@ -2,7 +2,9 @@
 
 const STAGE_ORDER = ["draft", "build", "compile", "verify", "commit"];
 
-function createDetail(parent, { commands }) {
+function createDetail(parent, viewer) {
+  const { scope, commands } = viewer;
+  const flies = newFlight(scope, "detail");
   const pane = append(parent, make("aside", "ddviz-pane ddviz-detail-pane")).lastChild;
   const body = newScroller("", "Numbers of the selected node");
   append(pane, body);
@@ -11,18 +13,40 @@ function createDetail(parent, { commands }) {
     commands.choose(index);
     commands.focusTree(); // the button that was pressed goes with the old numbers
   };
+
+  function show(sections) {
+    keepFocus(body, () => body.replaceChildren(...sections.filter(Boolean)));
+  }
+
+  function showAll() {
+    const [step, index] = shown;
+    show([...nodeSections(step, index, onSelect), stepSection(step)]);
+  }
+
+  function showRest() {
+    if (!shown[0]) return;
+    showAll();
+    viewer.panels.highlight.draw({ node: shown[1] });
+  }
+
   return {
     draw({ view: step, node: index }) {
       if (shown[0] === step && shown[1] === index) return;
+      const isQuick = shown[0] !== step && flies(showRest);
       shown = [step, index];
-      const sections = [...nodeSections(step, index, onSelect), stepSection(step)];
-      keepFocus(body, () => body.replaceChildren(...sections));
+      if (isQuick) show([nodeHead(step, index), stepSection(step)]);
+      else showAll();
     },
     clear() {
       shown = [];
       keepFocus(body, () => body.replaceChildren());
     },
   };
+}
+
+function nodeHead(step, index) {
+  const node = index === BONUS ? step.bonus : step.nodes[index];
+  return node ? nodeSection(step, node, index === BONUS) : null;
 }
 
 function nodeSections(step, index, onSelect) {
@@ -32,7 +56,7 @@ function nodeSections(step, index, onSelect) {
   const more = isBonus
     ? [whySection(step, BONUS, onSelect), bonusSection(step, node, onSelect)]
     : [whySection(step, index, onSelect), topSection(step, node, onSelect), factSection(step, node, onSelect)];
-  return [nodeSection(step, node, isBonus), ...more].filter(Boolean);
+  return [nodeHead(step, index), ...more].filter(Boolean);
 }
 
 // What it is, and why it was accepted or not.
@@ -47,7 +71,7 @@ function nodeSection(step, node, isBonus) {
   const label = make("bdi", "ddviz-token ddviz-token-large", shorten(node.label, 200));
   label.title = shorten(node.label, 2000);
   append(section, kind, label);
-  if (node.differs) append(section, make("p", "ddviz-wrong", `✗ ${sentence(node.differs)}`));
+  if (node.differs) append(section, make("p", "ddviz-wrong", `≠ ${sentence(node.differs)}`));
   if (node.why) append(section, make("p", "ddviz-why", sentence(node.why)));
   for (const fault of node.faults ?? []) append(section, make("p", "ddviz-fault", `! ${fault}`));
   if (isBonus) append(section, probabilityBar("target", node.prob, "bonus"));

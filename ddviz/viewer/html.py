@@ -30,7 +30,7 @@ FILES = (  # a constant must stand before what uses it while the script loads; f
     *("waiting", "table", "tree"),
     *("sheet", "sheet_find", "sheet_export", "sheet_keys"),
     *("jumps", "topbar", "scrubber_chart", "scrubber", "text", "detail", "panels"),
-    *("highlight", "tree_links", "build_search", "mask", "why", "stages"),
+    *("flight", "highlight", "tree_links", "build_search", "mask", "why", "stages"),
     *("stage_draft", "stage_build", "stage_compile", "stage_verify", "stage_commit"),
     *("page_source", "state", "loader", "address", "link", "parting", "player"),
     *("feed", "poll", "keys", "viewer", "compare_chart", "compare"),

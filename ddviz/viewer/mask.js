@@ -104,7 +104,7 @@ function paintBit(context, x, y, { sees, odd, colour, colours }) {
   if (!odd) return;
   context.fillStyle = colours.panel;
   context.textAlign = "center";
-  context.fillText(sees ? "✗ 1" : "✗ 0", x + MASK_COLUMN / 2, y + MASK_ROW / 2);
+  context.fillText(sees ? "≠ 1" : "≠ 0", x + MASK_COLUMN / 2, y + MASK_ROW / 2);
 }
 
 // "node 5 sees the prefix, 0, 2 and itself."

@@ -94,7 +94,7 @@ function poppedTable(step, search, pops, quick) {
       row.classList.add("ddviz-wrong-row");
       row.title = wrong.get(i);
     }
-    const name = heading("", `${wrong.has(i) ? "✗ " : ""}${i}`, "row");
+    const name = heading("", `${wrong.has(i) ? "≠ " : ""}${i}`, "row");
     append(row, name, append(make("td"), tokenText(labelOf(step, node.token), 10)));
     for (const value of [node.parent, node.depth, node.rank]) append(row, make("td", "", String(value)));
     append(row, scoreCell(node.score), recordedCell(recorded, wrong.has(i)));
@@ -129,7 +129,7 @@ function heapTable(step, offers, lowest) {
     const kind = offer.rank === 0 ? "first child of" : `rank ${offer.rank} of`;
     const score = scoreCell(offer.score);
     score.classList.add("ddviz-bar-cell");
-    score.style.setProperty("--p", `${lowest < 0 ? 100 * (1 - clamp(offer.score / (1.25 * lowest), 0, 1)) : 100}%`);
+    score.style.backgroundSize = barSize(lowest < 0 ? 1 - offer.score / (1.25 * lowest) : 1);
     return append(
       row,
       heading("", k === 0 ? "▸ next" : String(k + 1), "row"),

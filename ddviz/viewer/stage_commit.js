@@ -105,7 +105,7 @@ function landingCell(step, { from, to, node }, isThere) {
   cell.setAttribute("role", "listitem");
   if (node >= 0) cell.dataset.node = node;
   cell.title = `slot ${from} goes to slot ${to}`;
-  const name = node >= 0 ? nodeName(statusOf(step.nodes[node]), node) : "✗ ?";
+  const name = node >= 0 ? nodeName(statusOf(step.nodes[node]), node) : "≠ ?";
   return append(
     cell,
     make("span", "", String(to ?? ABSENT)),

@@ -96,7 +96,7 @@ function compileNote(step) {
 
 function arraysTable(step, [from, to]) {
   const line = append(make("tr"), heading("", "node", "row"));
-  for (let i = from; i < to; i++) line.append(nodeHead(step, i));
+  for (let i = from; i < to; i++) line.append(columnHead(step, i));
   const rows = ARRAY_ROWS.map(([name, says, valueOf]) => {
     const row = append(make("tr"), heading("", name, "row"));
     row.title = says;
@@ -108,7 +108,7 @@ function arraysTable(step, [from, to]) {
   return append(table, append(make("thead"), line), append(make("tbody"), ...rows));
 }
 
-function nodeHead(step, i) {
+function columnHead(step, i) {
   const node = step.nodes[i];
   if (!node) return heading("ddviz-pad", "pad", "col");
   const head = heading(`ddviz-text-${statusOf(node)}`, "", "col");
@@ -126,7 +126,7 @@ function arrayCell(step, name, i, value) {
   if (value === undefined || value === null || expected === null || value === expected) return cell;
   cell.classList.add("ddviz-wrong-cell");
   cell.title = `expected ${expected}`;
-  return append(cell, make("b", "ddviz-wrong-sign", "✗"));
+  return append(cell, make("b", "ddviz-wrong-sign", "≠"));
 }
 
 // What the tree implies; null where it implies nothing.
@@ -174,7 +174,7 @@ function compileDifferences(step) {
     }
   }
   const odd = (step.mask ?? []).reduce((sum, row, i) => sum + oddBits(step, row, i), 0);
-  if (odd) differs.push(`${odd} bit${odd === 1 ? "" : "s"} of the mask are not what the tree implies`);
+  if (odd) differs.push(`${odd} bit${odd === 1 ? " of the mask is" : "s of the mask are"} not what the tree implies`);
   return differs;
 }
 

@@ -1,32 +1,29 @@
 // Stage 1: the drafter's candidates, a row for each position of the block, the likeliest first; those that the tree
-// took carry its nodes.
+// took carry its nodes. The table stays from step to step, only what changed is written.
 
-const DRAFT_IN_VIEW = 10; // rows and ranks
+const DRAFT_IN_VIEW = 12; // rows and ranks
 const DRAFT_SHOWN = 24; // ranks beside each other; the search seldom looks further
 
 function createDraftStage() {
   const box = make("div", "ddviz-in-draft");
+  let table = null; // of one shape: { element, shape, write }
   return {
     element: box,
     draw(step, { quick }) {
-      box.replaceChildren(...draftParts(step, quick));
+      const { draft } = step;
+      if (!draft) return box.replaceChildren(notRecorded(...noDraftSentences(step)));
+      const width = Math.min(DRAFT_SHOWN, Math.max(0, ...draft.ids.map((row) => row.length)));
+      const cap = step.build?.topk_cap || Infinity;
+      const shape = `${draft.ids.length} ${width} ${cap}`;
+      if (table?.shape !== shape) table = newDraftTable(shape, draft.ids.length, width, cap);
+      table.write(step, quick);
+      const note = draftNote(step, width, cap);
+      if (box.lastChild !== table.element || (note ?? "") !== (box.querySelector("p")?.textContent ?? "")) {
+        box.replaceChildren(...(note ? [make("p", "ddviz-note-line", note)] : []), table.element);
+      }
+      return undefined;
     },
   };
-}
-
-function draftParts(step, quick) {
-  const { draft } = step;
-  if (!draft) return [notRecorded(...noDraftSentences(step))];
-  const width = Math.min(quick ? DRAFT_IN_VIEW : DRAFT_SHOWN, Math.max(0, ...draft.ids.map((row) => row.length)));
-  const nodes = nodesByCandidate(step);
-  const cap = step.build?.topk_cap || Infinity;
-  const head = ["depth", ...Array.from({ length: width }, (_, rank) => rankHead(rank, cap))];
-  const rows = draft.ids
-    .slice(0, quick ? DRAFT_IN_VIEW : undefined)
-    .map((_, d) => draftRow(step, d, width, cap, nodes));
-  return [draftNote(step, width, cap), tableOf("ddviz-draft", "Draft candidates by depth and rank", head, rows)].filter(
-    Boolean,
-  );
 }
 
 function noDraftSentences({ algorithm, nodes }) {
@@ -42,42 +39,70 @@ function draftNote({ draft, algorithm }, width, cap) {
   if (!draft.logprobs) says.push("Only the candidates are recorded, not their probabilities.");
   if (algorithm === "DFLASH") says.push("Linear DFlash verifies one chain: the first choice at every position.");
   if (cap < width) says.push(`Ranks from ${cap} on are beyond topk_cap: the tree never takes them.`);
-  return says.length ? make("p", "ddviz-note-line", says.join(" ")) : null;
+  return says.length ? says.join(" ") : null;
 }
 
-function rankHead(rank, cap) {
-  return heading(rank >= cap ? "ddviz-beyond" : "", rank === 0 ? "rank 0" : String(rank), "col");
-}
+function newDraftTable(shape, rows, width, cap) {
+  const beyond = (rank) => (rank >= cap ? "ddviz-beyond" : "");
+  const head = [
+    "depth",
+    ...Array.from({ length: width }, (_, k) => heading(beyond(k), k ? String(k) : "rank 0", "col")),
+  ];
+  const cells = [];
+  const lines = Array.from({ length: rows }, (_, d) => {
+    const line = append(make("tr"), heading("", String(d + 1), "row"));
+    cells.push(Array.from({ length: width }, (__, rank) => newDraftCell(line, beyond(rank))));
+    return line;
+  });
 
-function draftRow(step, d, width, cap, nodes) {
-  const row = append(make("tr"), heading("", String(d + 1), "row"));
-  for (let rank = 0; rank < width; rank++) {
-    row.append(draftCell(step, d, rank, rank >= cap, nodes.get(`${d + 1} ${rank}`) ?? []));
+  function write(step, quick) {
+    const nodes = nodesByCandidate(step);
+    const most = quick ? DRAFT_IN_VIEW : undefined;
+    cells.slice(0, most).forEach((line, d) => {
+      line
+        .slice(0, most)
+        .forEach((cell, rank) => writeDraftCell(cell, step, d, rank, nodes.get(`${d + 1} ${rank}`) ?? []));
+    });
   }
-  return row;
+
+  return { shape, element: tableOf("ddviz-draft", "Draft candidates by depth and rank", head, lines), write };
 }
 
-function draftCell(step, d, rank, isBeyond, nodes) {
+function newDraftCell(line, className) {
+  const cell = append(line, make("td", className)).lastChild;
+  const [name, number, taken] = [make("bdi", "ddviz-token"), document.createTextNode(""), make("span")];
+  taken.className = "ddviz-cell-nodes";
+  append(cell, name, number);
+  return { cell, name, number, taken, was: "" };
+}
+
+function writeDraftCell(drawn, step, d, rank, nodes) {
   const token = step.draft.ids[d][rank];
-  const cell = make("td", isBeyond ? "ddviz-beyond" : "");
-  if (token === undefined) return cell;
+  const label = token === undefined ? "" : labelOf(step, token);
   const logprob = step.draft.logprobs?.[d]?.[rank];
-  append(cell, tokenText(labelOf(step, token), 10));
-  if (typeof logprob === "number") {
-    cell.style.setProperty("--p", `${100 * clamp(Math.exp(logprob), 0, 1)}%`);
-    append(cell, make("span", "ddviz-cell-prob", shortProbability(Math.exp(logprob))));
+  const prob = typeof logprob === "number" ? Math.exp(logprob) : null;
+  const statuses = nodes.map((index) => statusOf(step.nodes[index]));
+  const is = `${label} ${prob} ${nodes} ${statuses}`;
+  if (is === drawn.was) return;
+  const { cell, name, number, taken } = drawn;
+  drawn.was = is;
+  name.textContent = shorten(label, 10);
+  name.title = shorten(label, 200);
+  number.data = prob === null ? "" : shortProbability(prob);
+  cell.style.backgroundSize = barSize(prob ?? 0);
+  cell.classList.toggle("ddviz-in-tree", nodes.length > 0);
+  cell.title = nodes.length ? `in the tree as node ${nodes.join(", ")}` : "";
+  if (!nodes.length) {
+    delete cell.dataset.node;
+    return taken.remove();
   }
-  if (!nodes.length) return cell;
-  cell.classList.add("ddviz-in-tree");
   cell.dataset.node = nodes.join(" ");
-  const taken = make("span", "ddviz-cell-nodes");
-  for (const index of nodes.slice(0, 3)) {
-    const status = statusOf(step.nodes[index]);
-    append(taken, make("b", `ddviz-text-${status}`, nodeName(status, index)));
-  }
-  if (nodes.length > 3) append(taken, make("span", "ddviz-muted", `+${nodes.length - 3}`));
-  cell.title = `in the tree as node ${nodes.join(", ")}`;
-  return append(cell, taken);
+  const shown = nodes
+    .slice(0, 3)
+    .map((index, k) => make("b", `ddviz-text-${statuses[k]}`, nodeName(statuses[k], index)));
+  if (nodes.length > 3) shown.push(make("span", "", `+${nodes.length - 3}`));
+  taken.replaceChildren(...shown);
+  return cell.append(taken);
 }
 
 // ".82", "<.01", "1.0": as short as a table of 240 needs.

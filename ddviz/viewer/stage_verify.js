@@ -61,7 +61,7 @@ function verifyTable(step, [from, to]) {
     const row = make("tr", node.differs ? "ddviz-wrong-row" : "");
     row.dataset.node = node.i;
     if (node.differs) row.title = node.differs;
-    const name = `${node.differs ? "✗ differs: " : ""}${nodeName(statusOf(node), node.i)}`;
+    const name = `${node.differs ? "≠ " : ""}${nodeName(statusOf(node), node.i)}`;
     append(row, heading(`ddviz-text-${statusOf(node)}`, name, "row"), append(make("td"), tokenText(node.label, 12)));
     append(row, probabilityCell(node.draft_prob, "draft"), probabilityCell(node.raw_prob, "raw"));
     if (greedy) append(row, append(make("td"), node.argmax ? tokenText(node.argmax.label, 10) : ABSENT));
@@ -75,7 +75,7 @@ function verifyTable(step, [from, to]) {
 
 function probabilityCell(value, kind) {
   const cell = make("td", `ddviz-bar-cell ddviz-bar-${kind}`, probability(value));
-  cell.style.setProperty("--p", `${100 * clamp(value ?? 0, 0, 1)}%`);
+  cell.style.backgroundSize = barSize(value ?? 0);
   return cell;
 }
 

@@ -39,7 +39,6 @@ const STAGES = {
     differs: commitDifferences,
   },
 };
-const STEPS_FLY = 200; // ms between two steps below which they are not looked at one by one
 const STAGE_WALK = [null, ...Object.keys(STAGES)]; // null: the overview
 
 const stageDifferences = (() => {
@@ -139,7 +138,7 @@ function createStageBar(parent, { commands, state }) {
       const ms = step?.stages[name];
       say(time, ms === undefined ? "" : `${milliseconds(ms)} ms`);
       const differs = step ? stageDifferences(step, name) : [];
-      say(flaw, differs.length ? "✗" : "");
+      say(flaw, differs.length ? "≠" : "");
       tab.title = differs.length ? `${name}: ${differs.length} differences to the recorded numbers` : `Stage: ${name}`;
     }
   }
@@ -158,7 +157,7 @@ function createStages(parent, viewer) {
   append(pane, append(make("header", "ddviz-pane-head"), title, says, walk.element), wrong, body);
   const panels = {}; // made when first shown
   let drawn = []; // [step, stage, moment, node]
-  let drawnAt = -Infinity;
+  const flies = newFlight(scope, "stage");
 
   scope.listen(body, "click", (event) => {
     const element = event.target.closest("[data-node]");
@@ -189,13 +188,9 @@ function createStages(parent, viewer) {
     drawn = [step, name, moment, node];
     if (isSame) return panels[name].select?.(step, node, moment);
     const differs = stageDifferences(step, name);
-    say(wrong, differs.length ? `✗ Differs: ${differs.slice(0, 3).join("; ")}${more(differs.length - 3)}.` : "");
+    say(wrong, differs.length ? `≠ Differs: ${differs.slice(0, 3).join("; ")}${more(differs.length - 3)}.` : "");
     walk.show(STAGES[name].moments?.(step) ?? 0, moment, STAGES[name].moment);
-    const quick = performance.now() - drawnAt < STEPS_FLY;
-    drawnAt = performance.now();
-    if (quick) scope.later("stage", STEPS_FLY, drawRest);
-    else scope.cancel("stage");
-    return panels[name].draw(step, { node, moment, quick });
+    return panels[name].draw(step, { node, moment, quick: flies(drawRest) });
   }
 
   function drawRest() {
@@ -273,6 +268,11 @@ function tokenText(label, most = 14) {
   const token = make("bdi", "ddviz-token", shorten(label, most));
   token.title = shorten(label, 200);
   return token;
+}
+
+// Of the bar along the foot of a cell: a share of its width.
+function barSize(share) {
+  return `${100 * clamp(share, 0, 1)}% 3px`;
 }
 
 function labelOf(step, token) {

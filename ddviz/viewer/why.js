@@ -109,7 +109,7 @@ function verdictCell(
   if (!verdict) return append(cell, "?");
   if (kernel === "sampled" && verdict !== "unreached") cell.prepend(byCoin ? "≤ " : bySingle ? "> but p " : "> ");
   if (kernel === "sampled") cell.title = `coin ${coin}, running sum ${running}, bound ${bound}`;
-  return differs ? append(cell, make("b", "", ` ✗ engine: ${words[engine]}`)) : cell;
+  return differs ? append(cell, make("b", "", ` ≠ engine: ${words[engine]}`)) : cell;
 }
 
 // The bonus: what the refused children left, and where the final coin fell in it.
@@ -155,7 +155,7 @@ function residualLine({ residual_sum: total }, drawn, low, high) {
 function verdictLine(step, exam, index) {
   const differs = [exam.differs, ...(index === BONUS ? step.bonus.exam.differs : [])].filter(Boolean);
   if (differs.length)
-    return append(make("div", "ddviz-wrong"), ...differs.map((text) => make("p", "", `✗ ${sentence(text)}`)));
+    return append(make("div", "ddviz-wrong"), ...differs.map((text) => make("p", "", `≠ ${sentence(text)}`)));
   if (exam.kernel === "limit" || !(exam.known || !exam.children.length)) return null;
   if (!exam.children.length && index !== BONUS) return null;
   return make("p", "ddviz-same", "✓ Taken again from the recorded numbers: the engine decided the same.");

@@ -203,7 +203,7 @@ def test_a_planted_score_is_red_in_the_build_stage(browser, traces):
         show(page, "build", "view")
         row = page.locator(".ddviz-popped tr.ddviz-wrong-row")
         assert [row.count(), row.get_attribute("data-node")] == [1, "5"]
-        assert row.locator("th").inner_text() == "✗ 5"
+        assert row.locator("th").inner_text() == "≠ 5"
         assert "node 5 has score" in pane(page).locator("> .ddviz-wrong").inner_text()
         assert is_red(page, row.locator("td").nth(5))
         assert (
@@ -267,7 +267,7 @@ def test_a_wrong_link_position_and_mask_bit_are_red(browser, traces):
         show(page, "compile", "view")
         wrong = page.locator(".ddviz-arrays td.ddviz-wrong-cell")
         assert [cell.get_attribute("data-node") for cell in wrong.all()] == [str(cut), "3"]
-        assert all("✗" in text for text in wrong.all_inner_texts())
+        assert all("≠" in text for text in wrong.all_inner_texts())
         assert is_red(page, wrong.first)
         said = pane(page).locator("> .ddviz-wrong").inner_text()
         assert f"next_sibling[{cut}] is -1" in said
@@ -457,11 +457,11 @@ def test_a_decision_that_the_numbers_contradict_is_red(browser, traces):
         mount_step(page, trace, view)
         show(page, "verify", "view", step=i, node=taken)
         why = page.locator(".ddviz-exam")
-        assert "✗ After node 0 the recorded numbers take" in why.locator(".ddviz-wrong").inner_text()
+        assert "≠ After node 0 the recorded numbers take" in why.locator(".ddviz-wrong").inner_text()
         assert is_red(page, why.locator(".ddviz-wrong p").first)
         assert "engine: accepted" in why.locator(f'tr[data-node="{taken}"]').inner_text()
         row = page.locator(f'.ddviz-verify tr[data-node="{taken}"]')
-        assert row.locator("th").inner_text().startswith("✗ differs")
+        assert row.locator("th").inner_text().startswith("≠ ")
         assert "the engine took node" in pane(page).locator("> .ddviz-wrong").inner_text()
 
 
