@@ -56,18 +56,21 @@ function momentOf({ stage, moment }, step) {
   return moment?.step === step ? Math.min(moment.at, last) : last;
 }
 
-// How the tree looks in a stage: nodes that are not there yet are ghosts, links are arrows in place of edges.
+// How the tree looks in a stage: nodes that are not there (yet) are ghosts, those that the heap offers are half there,
+// links are arrows in place of edges.
 function treeLook(state, step) {
   const at = momentOf(state, step);
-  const ghosts = {
+  const search = state.stage === "build" ? searchOf(step) : null;
+  const offered = new Set(search ? frontierAt(search, at).map(({ popped }) => popped) : []);
+  const isGone = {
     draft: (index) => index === BONUS,
-    build: (index) => index === BONUS || (searchOf(step) !== null && index > at),
+    build: (index) => index === BONUS || (search !== null && index > at),
     compile: (index) => index === BONUS,
     commit: (index) => (index === BONUS ? at < step.path.length : !step.path.slice(0, at + 1).includes(index)),
-  };
+  }[state.stage];
   return {
     key: `${state.stage} ${at}`,
-    isGhost: ghosts[state.stage] ?? (() => false),
+    ghostOf: (index) => (!isGone?.(index) ? null : offered.has(index) ? "offered" : "ghost"),
     links: state.stage === "compile",
   };
 }

@@ -88,7 +88,7 @@ function createTree(parent, { scope, root, commands, state: chosen }) {
   function dress() {
     if (!state.layout) return;
     const { layout, look, step } = state;
-    for (const item of layout.items) item.ghost = look.isGhost(item.index);
+    for (const item of layout.items) item.ghost = look.ghostOf(item.index);
     layout.treeEdges ??= layout.edges;
     layout.edges = look.links && hasLinks(step) ? linkEdges(layout, step) : layout.treeEdges;
     for (const edge of layout.edges) edge.ghost = edge.to.ghost;

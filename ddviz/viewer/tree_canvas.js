@@ -105,7 +105,7 @@ function paintNode(context, item, colours, scale) {
   }[item.status];
   const path = new Path2D(outline(item));
   context.save();
-  context.globalAlpha = item.ghost ? 0.3 : 1;
+  context.globalAlpha = { ghost: 0.3, offered: 0.6 }[item.ghost] ?? 1;
   context.translate(item.x, item.y);
   [context.fillStyle, context.strokeStyle] = look;
   context.lineWidth = 1.25;

@@ -20,7 +20,7 @@ function newLink(kind, from, to, step) {
   const parent = kind === "child" ? from.index : from.node.parent;
   const isWrong = to.node.parent !== parent || to === from || step.nodes[to.index].faults.length > 0;
   const path = kind === "child" ? childArrow(from, to) : siblingArrow(from, to);
-  return { from, to, kind: `${kind}${isWrong ? " ddviz-edge-wrong" : ""}`, path, isWrong, ghost: false };
+  return { from, to, kind: `${kind}${isWrong ? " ddviz-edge-wrong" : ""}`, path, isWrong, ghost: null };
 }
 
 function childArrow(from, to) {

@@ -1,5 +1,7 @@
 // The tree as SVG, for up to about 300 nodes: elements are pooled, a new step only changes attributes.
 
+const GHOSTS = { ghost: " ddviz-ghost", offered: " ddviz-offered" }; // nodes that are not there yet, or no more
+
 function createSvgTree(parent) {
   const svg = makeSvg("svg", "ddviz-svg");
   svg.setAttribute("role", "presentation");
@@ -103,7 +105,7 @@ function newSvgNode() {
 
 function drawSvgNode({ group, shape, label, note, track, bar, flaw }, item) {
   const { w, h, node, sign, status } = item;
-  group.set("class", `ddviz-node ddviz-${status}${item.ghost ? " ddviz-ghost" : ""}`);
+  group.set("class", `ddviz-node ddviz-${status}${GHOSTS[item.ghost] ?? ""}`);
   group.set("transform", `translate(${item.x} ${item.y})`);
   group.set("aria-label", describe(item));
   group.set("aria-level", item.depth + 1);
@@ -133,7 +135,7 @@ function baselineOf(item) {
 }
 
 function drawSvgEdge(path, edge) {
-  path.set("class", `ddviz-edge ddviz-edge-${edge.kind}${edge.ghost ? " ddviz-ghost" : ""}`);
+  path.set("class", `ddviz-edge ddviz-edge-${edge.kind}${GHOSTS[edge.ghost] ?? ""}`);
   if (edge.path) return path.set("d", edge.path);
   const { x0, y0, x1, y1, trunk, radius: r, start } = edgePoints(edge);
   const down = start === null ? `M${x0} ${y0}H${trunk - r}Q${trunk} ${y0} ${trunk} ${y0 + r}` : `M${trunk} ${start}`;

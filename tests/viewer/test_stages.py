@@ -160,7 +160,7 @@ def test_the_draft_table_holds_every_candidate_and_marks_the_trees(browser, page
 
 def test_the_search_is_walked_pop_by_pop(browser, pages, traces):
     view = step_view(traces["sampled"], 0)
-    ghosts = "g.ddviz-node.ddviz-ghost:visible"
+    ghosts, offered = "g.ddviz-node.ddviz-ghost:visible", "g.ddviz-node.ddviz-offered"
     with watched_page(browser) as watched:
         page = watched.page
         open_page(page, pages["sampled"])
@@ -172,7 +172,8 @@ def test_the_search_is_walked_pop_by_pop(browser, pages, traces):
         settle(page, 0)
         assert pane(page).locator(".ddviz-walk").inner_text().startswith("pop 3 of 16")
         assert page.locator(".ddviz-popped tbody tr").count() == 4
-        assert page.locator(ghosts).count() == 1 + 13
+        assert page.locator(ghosts).count() + page.locator(offered).count() == 1 + 13
+        assert page.locator(offered + '[data-node="4"]').count() == 1
         assert page.locator(".ddviz-pop-next").get_attribute("data-node") == "4"
         assert page.locator(".ddviz-pop-next").inner_text().startswith("▸ next")
         score = page.locator('.ddviz-popped tr[data-node="3"] td').nth(4)
