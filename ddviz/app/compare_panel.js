@@ -35,5 +35,15 @@ function keepLink(value, position) {
   history.replaceState(null, "", ddviz.writeLink(link));
 }
 
+// Another link was pasted over this one.
+function followPasted() {
+  if (!element.isConnected) return removeEventListener("hashchange", followPasted);
+  if (stage.offsetParent === null || !location.hash) return undefined;
+  const link = ddviz.readLink(location.hash);
+  const isSame = link.trace === props.value?.a.link && link.with === props.value?.b.link;
+  return isSame && link.position !== null ? mounted?.pair?.goTo(link.position) : location.reload();
+}
+
 watch("value", draw);
+addEventListener("hashchange", followPasted);
 draw();

@@ -22,7 +22,7 @@ function createExport(parent, { scope, root, state, exporter }) {
   says.setAttribute("role", "status");
   const sizes = {};
   const choice = (text, to, level) => {
-    const label = level ?? to.toUpperCase();
+    const label = level ?? (to === "graphml" ? "GraphML" : to.toUpperCase());
     const size = make("span", "ddviz-sheet-size");
     const line = button("ddviz-sheet-choice", "", `Export ${level ?? ""} ${to}`.replace("  ", " "), () => save(to, level));
     if (level) sizes[level] = size;

@@ -161,6 +161,8 @@ def test_the_chart_is_walked_by_key_and_pointer(browser, served):
         box = chart.bounding_box()
         page.mouse.click(box["x"] + 93, box["y"] + 40)
         wait_for_steps(page, 0, 0)
+        page.evaluate("location.hash = location.hash.replace(/position=\\d+/, 'position=3')")
+        wait_for_steps(page, shown(page, "a"), 2)
         numbers = page.locator(".ddviz-compare-numbers").inner_text()
         assert "accept length" in numbers and "1.00" in numbers
         app.assert_quiet()
