@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from rich.table import Table
 
-from ddviz.engines.base import GenerateParams, Mode
-from ddviz.errors import DdvizError
+from ddviz.engines.base import GenerateParams, Mode, require_text
+from ddviz.errors import BadValueError
 from ddviz.tree import is_greedy
 
 if TYPE_CHECKING:  # torch: wrong settings and prompts are told before it is loaded
@@ -83,16 +83,16 @@ class ModeResult:
 def read_prompts(path: Path, limit: int | None = None, tag: str | None = None) -> list[BenchPrompt]:
     """Prompts of a JSON Lines file: {"prompt": TEXT} or {"messages": [one user message]}, optionally "tag".
 
-    Raises DdvizError with file and line where that is not what it holds.
+    Raises BadValueError with file and line where that is not what it holds.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise DdvizError(f"{path}: can't read prompts there ({error})") from None
+        raise BadValueError(f"{path}: can't read prompts there ({error})") from None
     prompts = [_prompt_of(line, f"{path}: line {n}") for n, line in enumerate(lines, 1) if line.strip()]
     chosen = [prompt for prompt in prompts if tag in (None, prompt.tag)][:limit]
     if not chosen:
-        raise DdvizError(f"{path}: no prompts" + (f" with tag {tag!r}" if tag and prompts else ""))
+        raise BadValueError(f"{path}: no prompts" + (f" with tag {tag!r}" if tag and prompts else ""))
     return chosen
 
 
@@ -171,12 +171,13 @@ def _prompt_of(line: str, where: str) -> BenchPrompt:
     try:
         entry = json.loads(line)
     except ValueError as error:
-        raise DdvizError(f"{where}: not JSON ({error})") from None
+        raise BadValueError(f"{where}: not JSON ({error})") from None
     if not isinstance(entry, dict):
-        raise DdvizError(f"{where}: must be an object with prompt or messages")
+        raise BadValueError(f"{where}: must be an object with prompt or messages")
     messages = entry.get("messages")
     if isinstance(messages, list) and len(messages) == 1 and isinstance(messages[0], dict):
         entry = {**entry, "prompt": messages[0].get("content")}
     if not isinstance(entry.get("prompt"), str):
-        raise DdvizError(f'{where}: needs "prompt", or "messages" with one user message')
+        raise BadValueError(f'{where}: needs "prompt", or "messages" with one user message')
+    require_text(entry["prompt"], f"{where}: the prompt")
     return BenchPrompt(entry["prompt"], str(entry.get("tag", "")))

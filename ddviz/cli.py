@@ -1,6 +1,6 @@
 """The command line: one function per command, errors handled once, in `main`.
 
-Exit codes: 0 done (doctor: clean) · 1 failed (doctor: findings) · 2 misuse · 130 Ctrl-C · 143 SIGTERM.
+Exit codes: EXIT_CODES below; which error is which: errors.py.
 What can be refused without torch is refused before it is imported, which takes seconds.
 """
 
@@ -14,11 +14,18 @@ from typing import TYPE_CHECKING
 
 from ddviz import __version__
 from ddviz.engines.base import MAX_BUDGET, MODES, SEED_NOTE, Control, EngineOptions, GenerateParams
-from ddviz.errors import BadValueError, DdvizError, TraceError
+from ddviz.errors import BadValueError, DdvizError, cant_write
 from ddviz.terminal import Progress, Signals
+from ddviz.trace.writer import require_free
 
 if TYPE_CHECKING:
     from ddviz.trace import Trace
+
+EXIT_CODES = (
+    "Exit codes: 0 done (doctor: clean); 2 misuse: what was typed can't be right: a value, an option, the"
+    " name of a file, folder, device or model; 1 failure: the command line was right: a taken port, a full"
+    " disk, no network, an engine that died (doctor: findings); 130 Ctrl-C, 143 SIGTERM."
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -47,8 +54,7 @@ def run_app(args: argparse.Namespace) -> None:
 
 def record(args: argparse.Namespace) -> int:
     params = _params(args, prompt=args.prompt).checked()
-    if args.out.exists() and not args.force:  # before half a minute of loading
-        raise BadValueError(f"{args.out}: exists already; choose another name or pass --force")
+    require_free(args.out, args.force)  # before half a minute of loading
     _make_folder_of(args.out)
     with Signals() as signals:
         engine = _load(args)
@@ -86,8 +92,7 @@ def export(args: argparse.Namespace) -> None:
 
     if args.level and args.to != "html":
         raise BadValueError("--level is for --to html; the other formats hold one step, whole")
-    if args.out.exists() and (not args.force or _is_same(args.out, args.trace)):
-        raise BadValueError(f"{args.out}: exists already; choose another name or pass --force")
+    require_free(args.out, args.force and not _is_same(args.out, args.trace))
     trace = load(args.trace)
     if args.to == "html":
         _export_page(trace, args)
@@ -133,11 +138,7 @@ def import_reference(args: argparse.Namespace) -> None:
 def doctor(args: argparse.Namespace) -> int:
     from ddviz.check.doctor import examine_path, print_report
 
-    try:
-        reports = examine_path(args.trace)
-    except TraceError as error:
-        raise BadValueError(str(error)) from None
-    return print_report(reports, as_json=args.json)
+    return print_report(examine_path(args.trace), as_json=args.json)
 
 
 def bench(args: argparse.Namespace) -> None:
@@ -167,10 +168,13 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="ddviz",
         description="A microscope and debugger for tree speculative decoding. Without a command: the app.",
+        epilog=EXIT_CODES,
     )
     parser.add_argument("--version", action="version", version=f"ddviz {__version__}")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default %(default)s)")
-    parser.add_argument("--port", type=int, default=7860, help="port to listen on (default %(default)s)")
+    parser.add_argument(
+        "--port", type=_port, default=7860, help="port to listen on, 0 = any free one (default %(default)s)"
+    )
     parser.add_argument("--runs", type=Path, help="folder for live traces (default: the user's data folder)")
     _add_engine(parser, of_command=False)
     parser.set_defaults(command=run_app)
@@ -341,7 +345,7 @@ def _make_folder_of(out: Path) -> None:
     try:
         folder.mkdir(parents=True)
     except OSError as error:
-        raise TraceError(f"{out}: can't make the folder {folder} ({error.strerror})") from None
+        raise cant_write(f"{out}: can't make the folder {folder}", error) from None
     print(f"{folder}: folder made", file=sys.stderr)
 
 
@@ -354,12 +358,18 @@ def _modes(text: str) -> list[str]:
 
 
 def _is_same(one: Path, other: Path) -> bool:
-    return other.exists() and one.samefile(other)
+    return one.exists() and other.exists() and one.samefile(other)
 
 
 def _count(text: str) -> int:
     if not (text.isascii() and text.isdecimal()):
         raise argparse.ArgumentTypeError(f"{text!r}: must be a whole number >= 0")
+    return int(text)
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 6 and int(text) < 65536):
+        raise argparse.ArgumentTypeError(f"{text!r}: must be a port from 1 to 65535, or 0 for any free one")
     return int(text)
 
 

@@ -1,9 +1,11 @@
 """Every command, as a user types it: in a process of its own, with its exit code."""
 
+import errno
 import json
 import os
 import pty
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -12,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from ddviz.check.doctor import examine
-from ddviz.cli import _parser
+from ddviz.cli import EXIT_CODES, _parser
+from ddviz.errors import cant_write
 from ddviz.terminal import Progress
 from ddviz.trace import load
 
@@ -21,10 +24,11 @@ ROOT = Path(__file__).parents[1]
 
 def ddviz(*args, env=None):
     return subprocess.run(
-        [sys.executable, "-m", "ddviz.cli", *map(str, args)],
+        [sys.executable, "-m", "ddviz.cli", *(a if isinstance(a, bytes) else str(a) for a in args)],
         capture_output=True,
         text=True,
         timeout=120,
+        cwd=ROOT,
         env={**os.environ, "OMP_NUM_THREADS": "1", **(env or {})},
     )
 
@@ -76,7 +80,7 @@ def test_show_prints_a_summary_a_tree_and_json(trace):
 
 def test_show_names_a_step_that_is_not_there(trace):
     done = ddviz("show", trace, "--step", 999)
-    assert done.returncode in (1, 2) and "999" in done.stderr and "Traceback" not in done.stderr
+    assert done.returncode == 2 and "999" in done.stderr and "Traceback" not in done.stderr
 
 
 def test_doctor_exits_0_clean_1_with_findings_2_on_misuse(trace, tmp_path):
@@ -136,12 +140,88 @@ def test_bench_measures_each_mode_and_compares_with_autoregression(tiny, tmp_pat
         (["bench", "--prompts", "x", "--modes", "ar,ar"], "each once at most"),
         (["bench", "--prompts", "x", "--limit", "0"], "must be a whole number"),
         (["nonsense"], "invalid choice"),
+        (["--port", "99999"], "'99999': must be a port from 1 to 65535, or 0 for any free one"),
+        (["--port", "-1"], "'-1': must be a port"),
+        (["--host", "nosuchhost.invalid"], "can't listen on nosuchhost.invalid port 7860"),
+        (["--host", "192.0.2.1"], "can't listen on 192.0.2.1 port 7860"),
+        (["record", "--prompt", b"a \xff b", "--out", "x.ddviz"], "the prompt is no valid UTF-8 text: char"),
+        (["record", "--prompt", "hi", "--out", "x.ddviz", "--temperature", "inf"], "must be a finite number"),
+        (["record", "--prompt", "hi", "--out", "x.ddviz", "--temperature", "nan"], "must be a finite number"),
+        (["record", "--prompt", "hi", "--out", "/dev/full"], "/dev/full: is no regular file"),
+        (["record", "--prompt", "hi", "--out", "/dev/full", "--force"], "/dev/full: is no regular file"),
+        (["record", "--prompt", "hi", "--out", "tests"], "tests: is a folder"),
+        (
+            ["record", "--prompt", "hi", "--out", "docs/x.ddviz", "--device", "mps"],
+            "no such device: mps",
+        ),
+        (
+            ["bench", "--prompts", "benchmarks/prompts.jsonl", "--tag", "nosuch"],
+            "no prompts with tag 'nosuch'",
+        ),
+        (["bench", "--prompts", "none.jsonl"], "none.jsonl: can't read prompts there"),
+        (["show", "none.ddviz"], "none.ddviz: no such file"),
+        (["show", "tests"], "tests: is a folder"),
+        (["show", "README.md"], "README.md: not a .ddviz trace"),
+        (["doctor", "docs"], "docs: no .ddviz file in it"),
+        (["export", "README.md", "--to", "html", "--out", "none.html"], "README.md: not a .ddviz trace"),
+        (["export", "README.md", "--to", "html", "--out", "/dev/full"], "/dev/full: is no regular file"),
+        (["import", "none.json", "none.ddviz"], "none.json: can't read it"),
+        (["import", "README.md", "none.ddviz"], "README.md: not JSON"),
     ],
-    ids=lambda value: value if isinstance(value, str) else " ".join(value),
+    ids=lambda value: value if isinstance(value, str) else " ".join(map(str, value)),
 )
 def test_misuse_exits_2_with_a_sentence(args, sentence):
     done = ddviz(*args)
-    assert done.returncode == 2 and sentence in done.stderr and "Traceback" not in done.stderr
+    assert done.returncode == 2 and sentence in done.stderr, done.stderr
+    assert len(done.stderr.splitlines()) == 1 or done.stderr.startswith("usage: ")
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "sentence"),
+    [
+        (["--target", "./none"], "there is no such folder"),
+        (["--target", "tests"], "the target tests could not be loaded"),
+        (["--draft", "tests"], "no DFlash drafter there"),
+        (["--no-chat", "--max-tokens", "3", "--mode", "ar"], "the target's context holds"),
+    ],
+    ids=" ".join,
+)
+def test_a_model_or_prompt_that_can_not_be_had_is_misuse(tiny, tmp_path, args, sentence):
+    done = ddviz("record", "--prompt", "hi " * 900, "--out", tmp_path / "x.ddviz", *tiny, *args)
+    assert done.returncode == 2 and sentence in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr and not (tmp_path / "x.ddviz").exists()
+
+
+def test_a_prompt_of_a_file_that_is_no_text_is_named_with_its_line(tmp_path):
+    prompts = tmp_path / "p.jsonl"
+    prompts.write_text('{"prompt": "one"}\n{"prompt": "a \\ud800"}\n')
+    done = ddviz("bench", "--prompts", prompts)
+    assert done.returncode == 2 and f"{prompts}: line 2: the prompt is no valid UTF-8" in done.stderr
+
+
+def test_a_taken_port_is_a_failure_and_port_0_is_any_free_one():
+    from ddviz.app.main import _free_port
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = ddviz("--port", port)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith(f"ddviz: 127.0.0.1 port {port} is taken; ")
+    assert _free_port("127.0.0.1", 0) > 0
+
+
+def test_what_a_disk_does_is_a_failure_and_a_wrong_name_is_misuse():
+    full, wrong = OSError(errno.ENOSPC, "No space left"), OSError(errno.EACCES, "Permission denied")
+    assert (cant_write("x", full).exit_code, cant_write("x", wrong).exit_code) == (1, 2)
+    assert str(cant_write("x: can't write it", full)) == "x: can't write it (No space left)"
+
+
+def test_help_tells_the_exit_codes():
+    told = " ".join(ddviz("--help").stdout.split())
+    assert " ".join(EXIT_CODES.split()) in told
 
 
 @pytest.mark.parametrize(
@@ -167,7 +247,7 @@ def test_a_folder_that_was_not_there_is_made_and_named(tmp_path, tiny):
     assert f"{out.parent}: folder made\n" in done.stderr
     (tmp_path / "file").write_text("")
     refused = ddviz("record", "--prompt", "hi", "--out", tmp_path / "file" / "x.ddviz", *tiny)
-    assert refused.returncode == 1 and "can't make the folder" in refused.stderr
+    assert refused.returncode == 2 and "can't make the folder" in refused.stderr
 
 
 def test_off_a_terminal_progress_is_whole_lines(tiny, tmp_path, capsys):
@@ -244,7 +324,7 @@ def test_a_prompts_file_that_is_none_is_named_with_its_line(tmp_path, tiny):
     prompts = tmp_path / "p.jsonl"
     prompts.write_text('{"prompt": "one"}\n{"question": "two"}\n')
     done = ddviz("bench", "--prompts", prompts, *tiny)
-    assert done.returncode == 1 and "line 2" in done.stderr
+    assert done.returncode == 2 and "line 2" in done.stderr
 
 
 def test_engine_options_may_stand_before_the_command():
@@ -262,7 +342,7 @@ def test_every_option_has_a_help_text():
     parsers = [_parser()]
     for action in parsers[0]._actions:
         parsers += list((action.choices or {}).values()) if hasattr(action.choices, "values") else []
-    assert len(parsers) == 6
+    assert len(parsers) == 7
     missing = [
         (parser.prog, action.option_strings)
         for parser in parsers

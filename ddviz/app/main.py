@@ -4,8 +4,10 @@ In:  an engine (or none), the folders of saved runs and samples.
 Out: gr.Blocks; `launch` serves it until interrupted. Nothing is loaded from another host.
 """
 
+import errno
 import functools
 import os
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from ddviz.app.replay import replay_tab
 from ddviz.app.session import Session
 from ddviz.app.traces import MAX_UPLOAD, Registry
 from ddviz.engines.base import Engine
-from ddviz.errors import DdvizError
+from ddviz.errors import BadValueError, DdvizError
 
 FONT = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif")
 MONO = ("ui-monospace", "SFMono-Regular", "DejaVu Sans Mono", "Menlo", "Consolas", "monospace")
@@ -79,18 +81,19 @@ def launch(
 
     block  serve until interrupted, then close the engine
 
+    port   0 = any free one
+
     Raises DdvizError where host and port can't be had.
     """
+    port = _free_port(host, port)
     page = build(engine, runs or default_runs(), samples or default_samples())
     _reach_directly("127.0.0.1", "localhost", host)
     try:
         _, url, _ = page.launch(
             server_name=host, server_port=port, prevent_thread_lock=True, **look(), **quiet_settings()
         )
-    except OSError:
-        raise DdvizError(
-            f"can't serve on {host} port {port} (taken, or not an address here); see --port and --host"
-        ) from None
+    except OSError:  # taken since
+        raise _taken(host, port) from None
     if block:
         try:
             print(f"ddviz is at {url}  (end it with Ctrl+C)", flush=True)
@@ -99,6 +102,28 @@ def launch(
             if engine is not None:
                 engine.close()
     return page, url
+
+
+def _free_port(host: str, port: int) -> int:
+    """The port, or a free one for 0. Raises DdvizError where it is taken, BadValueError for a wrong host."""
+    name = host.strip("[]")
+    family = socket.AF_INET6 if ":" in name else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((name, port))
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise _taken(host, port) from None
+            reason = error.strerror
+            raise BadValueError(f"can't listen on {host} port {port} ({reason}); see --host") from None
+        except (UnicodeError, OverflowError):
+            raise BadValueError(f"can't listen on {host} port {port}: that is no address") from None
+        return int(probe.getsockname()[1])
+
+
+def _taken(host: str, port: int) -> DdvizError:
+    return DdvizError(f"{host} port {port} is taken; end what listens there, or choose another with --port")
 
 
 def default_runs() -> Path:

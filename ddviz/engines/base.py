@@ -50,12 +50,13 @@ class GenerateParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def checked(self) -> "GenerateParams":
         """Itself; raises BadValueError with one sentence on the first value that makes no sense."""
+        require_text(self.prompt, "the prompt")
         number = f"{self.temperature:g}"
         rules = [
             (bool(self.prompt.strip()), "the prompt is empty; type something to continue"),
             (
                 math.isfinite(self.temperature) and self.temperature >= 0,
-                f"temperature is {number}, must be >= 0 (0 = greedy)",
+                f"temperature is {number}, must be a finite number >= 0 (0 = greedy)",
             ),
             (self.top_k >= 0, f"top_k is {self.top_k}, must be >= 0 (0 = off)"),
             (0 < self.top_p <= 1, f"top_p is {self.top_p:g}, must be in (0, 1] (1 = off)"),
@@ -75,6 +76,16 @@ class GenerateParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             if not holds:
                 raise BadValueError(sentence)
         return self
+
+
+def require_text(text: str, what: str) -> None:
+    """Raises BadValueError for lone surrogates: from bytes of a command line that are no UTF-8, or JSON's."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise BadValueError(
+            f"{what} is no valid UTF-8 text: character {error.start + 1} is a broken one; retype it"
+        ) from None
 
 
 class EngineOptions(Struct, frozen=True, kw_only=True):

@@ -17,12 +17,22 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ddviz.errors import TraceError
+from ddviz.errors import TraceError, WriteError, cant_write
 from ddviz.trace.frames import compress_line, new_compressor
 from ddviz.trace.schema import AnyEvent, Dropped, End, Header, Prefill, Prompt, Step, Tokens
 
 _encoder = msgspec.json.Encoder()
 _POWERS = np.array([float(f"1e{i}") for i in range(23)])  # those that float64 holds exactly
+
+
+def require_free(path: Path, overwrite: bool) -> None:
+    """Raises TraceError where a file is not to be written under this name, as far as one look can tell."""
+    if path.is_dir():
+        raise TraceError(f"{path}: is a folder; name a file, such as {path / 'x.ddviz'}")
+    if path.exists() and not path.is_file():
+        raise TraceError(f"{path}: is no regular file (a device or a pipe); choose another name")
+    if path.exists() and not overwrite:
+        raise TraceError(f"{path}: exists already; choose another name or pass --force")
 
 
 def float32_list(values: ArrayLike) -> list[float | None]:
@@ -102,15 +112,12 @@ class Recorder:
         self._write(header)
 
     def _open(self, overwrite: bool) -> IO[bytes]:
+        require_free(self.path, overwrite)
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             return open(self.path, "wb" if overwrite else "xb", buffering=0)
         except OSError as error:
-            if isinstance(error, FileExistsError) and self.path.exists():  # not: a parent that is a file
-                raise TraceError(
-                    f"{self.path}: exists already; choose another name or pass --force"
-                ) from None
-            raise TraceError(f"{self.path}: can't write a trace there ({error.strerror})") from None
+            raise cant_write(f"{self.path}: can't write a trace there", error) from None
 
     def prompt(self, token_ids: list[int], text: str) -> None:
         self._write(Prompt(token_ids=token_ids, text=text), token_ids)
@@ -182,7 +189,7 @@ class Recorder:
         self._size += len(frame)
 
     def _write_error(self, error: OSError) -> TraceError:
-        return TraceError(
+        return WriteError(
             f"{self.path}: the trace could not be written ({error.strerror}); "
             "its whole steps are kept; free some space or choose another folder"
         )

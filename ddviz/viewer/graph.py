@@ -18,7 +18,7 @@ from typing import Any
 import graphviz
 import networkx as nx
 
-from ddviz.errors import BadValueError, DdvizError, TraceError
+from ddviz.errors import BadValueError, DdvizError, cant_write
 from ddviz.trace import Trace
 from ddviz.viewer.step import step_view
 
@@ -56,7 +56,7 @@ def export_graph(trace: Trace, i: int, to: str, path: str | Path) -> Path:
     try:
         path.write_bytes(content)
     except OSError as error:
-        raise TraceError(f"{path}: can't write the graph there ({error.strerror})") from None
+        raise cant_write(f"{path}: can't write the graph there", error) from None
     return path
 
 

@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ddviz.errors import BadValueError, TraceError
+from ddviz.errors import BadValueError, cant_write
 from ddviz.trace import Trace
 from ddviz.viewer.levels import LEVELS, LIGHT_NOTE, Level, step_at
 from ddviz.viewer.pack import Packer, deflate
@@ -98,7 +98,7 @@ def export_html(
     try:
         path.write_text(html, encoding="utf-8", errors="replace")
     except OSError as error:
-        raise TraceError(f"{path}: can't write the page there ({error.strerror})") from None
+        raise cant_write(f"{path}: can't write the page there", error) from None
     return path
 
 

@@ -34,8 +34,16 @@ def test_a_place_that_can_not_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(TraceError, match="can't write a trace there"):
         Recorder(tmp_path / "file" / "run.ddviz", header(), TEXTS.get)
-    with pytest.raises(TraceError, match="can't write a trace there"):
+    with pytest.raises(TraceError, match="is a folder; name a file, such as"):
         Recorder(tmp_path, header(), TEXTS.get, overwrite=True)
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_what_is_no_regular_file_is_refused(tmp_path: Path, overwrite: bool) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(TraceError, match="pipe: is no regular file") as refused:
+        Recorder(tmp_path / "pipe", header(), TEXTS.get, overwrite)
+    assert refused.value.exit_code == 2
 
 
 def test_every_call_is_readable_at_once(tmp_path: Path) -> None:
@@ -161,10 +169,14 @@ def test_a_full_disk_costs_the_event_and_not_the_trace(tmp_path: Path, room: int
     recorder.close()
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full is Linux's")
-def test_a_disk_that_is_full_from_the_start() -> None:
-    with pytest.raises(TraceError, match="No space left on device"):
-        Recorder("/dev/full", header(), TEXTS.get, overwrite=True)
+def test_a_disk_that_is_full_from_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(recorder: Recorder, overwrite: bool) -> FullDisk:
+        return FullDisk(open(recorder.path, "wb", buffering=0), 0)
+
+    monkeypatch.setattr(Recorder, "_open", full)
+    with pytest.raises(TraceError, match="No space left on device") as failed:
+        Recorder(tmp_path / "run.ddviz", header(), TEXTS.get)
+    assert failed.value.exit_code == 1
 
 
 def test_a_disk_that_fails_at_the_flush(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

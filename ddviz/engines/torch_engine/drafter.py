@@ -27,7 +27,7 @@ from transformers.models.qwen3.modeling_qwen3 import (
 )
 
 from ddviz.engines.torch_engine.kv_cache import SlotCache
-from ddviz.errors import EngineError
+from ddviz.errors import RefusedError
 
 
 class DFlashAttention(nn.Module):
@@ -143,7 +143,7 @@ class Drafter(nn.Module):
 def load_drafter(folder: Path, dtype: torch.dtype, device: torch.device) -> Drafter:
     """Load a DFlash checkpoint folder.
 
-    Raises EngineError where it is none, or of a kind that is not supported.
+    Raises RefusedError where it is none, or of a kind that is not supported.
     """
     config = _read_config(folder)
     drafter = Drafter(config, folder.name).eval().requires_grad_(False)
@@ -153,7 +153,7 @@ def load_drafter(folder: Path, dtype: torch.dtype, device: torch.device) -> Draf
     missing, unexpected = drafter.load_state_dict(weights, strict=False)
     missing = [name for name in missing if not name.startswith("rotary.")]
     if missing or unexpected:
-        raise EngineError(
+        raise RefusedError(
             f"{folder}: its weights are not those of a DFlash drafter "
             f"(missing {missing[:3]}, unexpected {list(unexpected)[:3]})"
         )
@@ -164,17 +164,17 @@ def _read_config(folder: Path) -> Qwen3Config:
     try:
         raw = json.loads((folder / "config.json").read_text())
     except (OSError, ValueError) as error:
-        raise EngineError(f"{folder}: no DFlash drafter there (config.json: {error})") from None
+        raise RefusedError(f"{folder}: no DFlash drafter there (config.json: {error})") from None
     if "dflash_config" not in raw or "block_size" not in raw:
-        raise EngineError(f"{folder}: not a DFlash drafter: config.json has no dflash_config and block_size")
+        raise RefusedError(f"{folder}: not a DFlash drafter: config.json has no dflash_config and block_size")
     if "sliding_attention" in raw.get("layer_types", []):
-        raise EngineError(f"{folder}: drafters with sliding-window layers are not supported")
+        raise RefusedError(f"{folder}: drafters with sliding-window layers are not supported")
     raw.pop("model_type", None)
     return Qwen3Config(**raw)
 
 
 def check_fit(drafter: Drafter, target: SimpleNamespace) -> None:
-    """Raises EngineError unless the drafter was made for a target of this shape.
+    """Raises RefusedError unless the drafter was made for a target of this shape.
 
     target: an object with name, hidden_size, num_layers, vocab_size.
     """
@@ -197,7 +197,7 @@ def check_fit(drafter: Drafter, target: SimpleNamespace) -> None:
     ]
     wrong = [sentence for fails, sentence in problems if fails]
     if wrong:
-        raise EngineError(
+        raise RefusedError(
             f"the drafter {drafter.name} does not fit the target {target.name}: {'; '.join(wrong)}; "
             "choose a drafter that was trained for this target, with --draft"
         )

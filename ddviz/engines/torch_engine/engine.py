@@ -21,7 +21,7 @@ from ddviz.engines.torch_engine.record import NoRecording, Recording
 from ddviz.engines.torch_engine.run import Result, Run
 from ddviz.engines.torch_engine.step import StepEngine, root_alone
 from ddviz.engines.torch_engine.tuning import Choice
-from ddviz.errors import EngineError, TraceError
+from ddviz.errors import RefusedError, TraceError
 from ddviz.tree import compile_ddtree_retrieve
 
 PREFILL_CHUNK = 512  # tokens a prefill forward takes, so that progress shows and a stop is heard
@@ -61,7 +61,7 @@ class TorchEngine(StepEngine):
     ) -> Result:
         """Run one request to its end.
 
-        on_prefill(done, total) is called while the prompt is read. Raises EngineError (DdvizError) for a
+        on_prefill(done, total) is called while the prompt is read. Raises RefusedError (DdvizError) for a
         request that can't run: bad values, no drafter, a prompt as long as the context. The recorder's errors
         pass through.
         """
@@ -87,13 +87,13 @@ class TorchEngine(StepEngine):
         """Check a request against the models; its prompt as ids and as text. Raises DdvizError."""
         params.checked()
         if params.mode != "ar" and self.drafter is None:
-            raise EngineError(f"mode {params.mode} needs a drafter; pass --draft, or choose mode ar")
+            raise RefusedError(f"mode {params.mode} needs a drafter; pass --draft, or choose mode ar")
         prompt_ids, text = self.target.encode(params.prompt, params.chat)
         context = self.target.context_length
         if not prompt_ids:
-            raise EngineError("the prompt has no tokens; type something to continue")
+            raise RefusedError("the prompt has no tokens; type something to continue")
         if len(prompt_ids) >= context:
-            raise EngineError(
+            raise RefusedError(
                 f"the prompt has {len(prompt_ids)} tokens, the target's context holds {context}, "
                 "output included; shorten the prompt"
             )

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ddviz.engines.base import FAULTS
 from ddviz.engines.torch_engine.engine import TorchEngine
 from ddviz.engines.torch_engine.run import Run
-from ddviz.errors import EngineError
+from ddviz.errors import RefusedError
 from ddviz.tree import AcceptedPath, DraftTree, TreeAcceptance, accepted_paths
 
 
@@ -110,13 +110,13 @@ assert set(ENGINES) == set(FAULTS), f"{set(ENGINES) ^ set(FAULTS) = }"
 def engine_class() -> type[TorchEngine]:
     """The engine to use: the sound one, unless DDVIZ_FAULT names a fault.
 
-    Raises EngineError for an unknown name.
+    Raises RefusedError for an unknown name.
     """
     name = os.environ.get("DDVIZ_FAULT", "")
     if not name:
         return TorchEngine
     if name not in ENGINES:
-        raise EngineError(
+        raise RefusedError(
             f"DDVIZ_FAULT is {name!r}, must be one of: {', '.join(FAULTS)}; unset it to run sound"
         )
     return ENGINES[name]

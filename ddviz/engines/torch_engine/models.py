@@ -23,7 +23,7 @@ from ddviz.engines.token_bytes import token_bytes_function
 from ddviz.engines.torch_engine.drafter import Drafter, check_fit, load_drafter
 from ddviz.engines.torch_engine.kv_cache import SlotCache
 from ddviz.engines.torch_engine.packed import can_pack, pack_linears
-from ddviz.errors import EngineError
+from ddviz.errors import RefusedError
 
 SUPPORTED = ("llama", "qwen2", "qwen3")
 PACKED_ROWS = 17  # a verify at the default budget
@@ -112,12 +112,12 @@ class Target:
     def encode(self, prompt: str, chat: bool) -> tuple[list[int], str]:
         """Token ids and the text they came from.
 
-        Raises EngineError where a chat template is asked for and absent.
+        Raises RefusedError where a chat template is asked for and absent.
         """
         if not chat:
             return self.tokenizer(prompt)["input_ids"], prompt
         if not self.tokenizer.chat_template:
-            raise EngineError(f"the target {self.name} has no chat template; switch it off (--no-chat)")
+            raise RefusedError(f"the target {self.name} has no chat template; switch it off (--no-chat)")
         messages = [{"role": "user", "content": prompt}]
         text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         return self.tokenizer(text, add_special_tokens=False)["input_ids"], text
@@ -154,7 +154,7 @@ def load_pair(
     dtype           "float32" or "bfloat16"; draft_dtype likewise, default the same
     device          "cpu", "cuda", "cuda:1" or "auto" (cuda where there is one)
 
-    Raises EngineError with one sentence where that does not work.
+    Raises RefusedError with one sentence where that does not work.
     """
     torch_device = _device(device)
     loaded = _load_target(target, DTYPES[dtype], torch_device)
@@ -178,17 +178,17 @@ def device_name(device: torch.device) -> str:
 
 def _load_target(name: str, dtype: torch.dtype, device: torch.device) -> Target:
     if name.startswith((".", "/", "~")) and not Path(name).is_dir():
-        raise EngineError(f"the target {name} could not be loaded: there is no such folder")
+        raise RefusedError(f"the target {name} could not be loaded: there is no such folder")
     offline = _is_out_of_reach(name)
     try:
         config = AutoConfig.from_pretrained(name, local_files_only=offline)
         if config.model_type not in SUPPORTED:
-            raise EngineError(
+            raise RefusedError(
                 f"{name}: model type {config.model_type} is not supported by the embedded engine "
                 f"(supported: {', '.join(SUPPORTED)})"
             )
         if getattr(config, "use_sliding_window", False) and getattr(config, "sliding_window", None):
-            raise EngineError(f"{name}: targets with sliding-window attention are not supported")
+            raise RefusedError(f"{name}: targets with sliding-window attention are not supported")
         model = AutoModelForCausalLM.from_pretrained(
             name, dtype=dtype, attn_implementation="sdpa", local_files_only=offline
         )
@@ -197,7 +197,7 @@ def _load_target(name: str, dtype: torch.dtype, device: torch.device) -> Target:
         if offline:
             raise _offline_error("target", name) from None
         first_line = str(error).strip().splitlines()[0]
-        raise EngineError(f"the target {name} could not be loaded: {first_line:.300}") from None
+        raise RefusedError(f"the target {name} could not be loaded: {first_line:.300}") from None
     return Target(
         model.to(device).eval().requires_grad_(False),
         tokenizer,
@@ -219,7 +219,7 @@ def _folder_of(name: str) -> Path:
         if offline:
             raise _offline_error("drafter", name) from None
         first_line = str(error).strip().splitlines()[0]
-        raise EngineError(
+        raise RefusedError(
             f"the drafter {name} is no folder, and no hub model that can be fetched: {first_line:.300}"
         ) from None
 
@@ -238,8 +238,8 @@ def _is_out_of_reach(name: str) -> bool:
     return False
 
 
-def _offline_error(part: str, name: str) -> EngineError:
-    return EngineError(
+def _offline_error(part: str, name: str) -> RefusedError:
+    return RefusedError(
         f"the {part} {name} is no folder and not in the hub's cache, and {constants.ENDPOINT} can't be "
         "reached; connect once, or pass a folder"
     )
@@ -251,11 +251,16 @@ def _device(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise EngineError(f"no such device: {name}; use cpu, cuda or cuda:N") from None
+        device = None
+    if device is None or device.type not in ("cpu", "cuda"):
+        raise RefusedError(f"no such device: {name}; use cpu, cuda or cuda:N")
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise EngineError(
+        raise RefusedError(
             f"device {name} was asked for, but this torch ({torch.__version__}) sees no CUDA GPU"
         )
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        last = torch.cuda.device_count() - 1
+        raise RefusedError(f"device {name} was asked for, the GPUs here are cuda:0 to cuda:{last}")
     return device
 
 
