@@ -32,6 +32,8 @@ SIGNS = {ACCEPTED: "✓ accepted", REJECTED: "✗ rejected", UNREACHED: "· unre
 STYLES = {ACCEPTED: "green", REJECTED: "red", UNREACHED: "dim"}
 _BONUS_STYLE = "bold yellow"
 _BONUS = -1  # stands for the bonus among node numbers
+_MAX_NODES = 2048  # of one drawing, and how deep it goes; an engine's trees are half as large at most
+_MAX_DEPTH = 100
 _MAX_LABEL = 40  # characters of one token's label
 _MAX_TEXT = 60  # of one step's text in the summary
 
@@ -77,9 +79,15 @@ def render_step(trace: Trace, i: int) -> RenderableType:
     fault = (
         f"{astray} nodes have no parent before them and hang below the root; run: ddviz doctor {trace.path}"
     )
-    warnings = _warnings([fault if astray else ""])
+    rows = list(_walk(step))
+    left_out = row.n - sum(node != _BONUS for node, _, _ in rows)
+    cut = (
+        f"{left_out} nodes are not drawn: a drawing holds {_MAX_NODES} nodes beside the accepted path, "
+        f"{_MAX_DEPTH} deep; with --json all are there"
+    )
+    warnings = _warnings([fault if astray else "", cut if left_out else ""])
     return Group(
-        Text(" · ".join(facts), "bold"), Text(), _tree_table(trace, step), Text(), emitted, *warnings
+        Text(" · ".join(facts), "bold"), Text(), _tree_table(trace, step, rows), Text(), emitted, *warnings
     )
 
 
@@ -112,14 +120,14 @@ def statuses(step: Step) -> list[str]:
 # ---- the tree
 
 
-def _tree_table(trace: Trace, step: Step) -> Table:
-    """One row per node, depth first, the bonus as the last child of the accepted path's end."""
+def _tree_table(trace: Trace, step: Step, rows: list[tuple[int, str, int]]) -> Table:
+    """One row per node of `_walk`."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("token", no_wrap=True)
     _add_numbers(table, "node", "rank", "score", "draft", "target")
     table.add_column("", no_wrap=True)
     status = statuses(step)
-    for node, lines, depth in _walk(step):
+    for node, lines, depth in rows:
         if node == _BONUS:
             label, style, sign = trace.tokens.label(step.accept.bonus), _BONUS_STYLE, "+ bonus"
             cells = [""] * 5
@@ -134,7 +142,11 @@ def _tree_table(trace: Trace, step: Step) -> Table:
 
 
 def _walk(step: Step) -> Iterator[tuple[int, str, int]]:
-    """(node or _BONUS, tree lines in front of it, depth), depth first."""
+    """(node or _BONUS, tree lines in front of it, depth), depth first, as far as a drawing goes.
+
+    The bonus is the last child of the accepted path's end. Lines grow with the depth, so that the cut at
+    _MAX_DEPTH keeps the whole linear in n.
+    """
     n = len(step.tree.tokens)
     children: list[list[int]] = [[] for _ in range(n)]
     for node in range(1, n):
@@ -142,11 +154,14 @@ def _walk(step: Step) -> Iterator[tuple[int, str, int]]:
     path = local_path(step)
     if n:
         children[path[-1] if path else 0].append(_BONUS)
-    stack = [(0, "", "", 0)][:n]
+    stack, kept, drawn = [(0, "", "", 0)][:n], {_BONUS, *path}, 0
     while stack:
         node, lines, below, depth = stack.pop()
+        if drawn >= _MAX_NODES and node not in kept:
+            continue
         yield node, lines, depth
-        kids = [] if node == _BONUS else children[node]
+        drawn += 1
+        kids = [] if node == _BONUS or depth == _MAX_DEPTH else children[node]
         for kid in reversed(kids):
             corner, bar = ("└─ ", "   ") if kid == kids[-1] else ("├─ ", "│  ")
             stack.append((kid, below + corner, below + bar, depth + 1))

@@ -9,7 +9,7 @@ from rich.console import Console, RenderableType
 from ddviz.check.views import StepView
 from ddviz.errors import BadValueError
 from ddviz.trace import Recorder, Trace, load
-from ddviz.trace.render import as_json, local_path, render_step, render_summary, statuses
+from ddviz.trace.render import _walk, as_json, local_path, render_step, render_summary, statuses
 from ddviz.trace.schema import Accept, Batch, Retrieve, Step, Tree
 from ddviz.viewer.shape import shape_of
 from tests.trace.runs import TEXTS, header, step, write_run
@@ -262,6 +262,28 @@ def test_a_tree_of_the_largest_size_is_drawn(tmp_path: Path) -> None:
     assert text.count("unreached") + text.count("rejected") == 1024
 
 
-def test_a_deep_tree_is_drawn(tmp_path: Path) -> None:
+def test_a_deep_tree_is_drawn_to_depth_100_and_a_note_counts_the_rest(tmp_path: Path) -> None:
+    drawn = one_step(tmp_path, bare(list(range(101)), [-1, *range(100)], [0]))
+    assert "not drawn" not in shown(render_step(drawn, 0), 2000)
     trace = one_step(tmp_path, bare(list(range(300)), [-1, *range(299)], [0]))
-    assert shown(render_step(trace, 0), 2000).count("unreached") == 298
+    text = shown(render_step(trace, 0), 2000)
+    assert text.count("unreached") == 99 and "! 199 nodes are not drawn" in text
+    assert len(json.loads(as_json(trace, 0))["statuses"]) == 300
+
+
+def test_a_wide_tree_is_cut_beside_its_accepted_path(tmp_path: Path) -> None:
+    """Root, 3,000 children, below the last of them the bonus."""
+    trace = one_step(tmp_path, bare(list(range(3001)), [-1, *[0] * 3000], [0, 3000]))
+    text = shown(render_step(trace, 0))
+    assert "! 952 nodes are not drawn" in text  # 3,001 less 2,048 and the accepted one
+    assert text.count("✓ accepted") == 1 and text.count("+ bonus") == 1
+
+
+def test_the_work_of_a_drawing_grows_with_its_nodes_alone(tmp_path: Path) -> None:
+    """Characters in front of the nodes, the part that was quadratic: 38 million for a chain of 5,000."""
+    chain = bare(list(range(5000)), [-1, *range(4999)], [0])
+    comb = bare(list(range(5000)), [-1, *(max(0, i - i % 2 - 1) for i in range(4999))], [0])
+    for made in (chain, comb):
+        rows = list(_walk(made))
+        assert len(rows) <= 2050
+        assert sum(len(lines) for _, lines, _ in rows) < 2050 * 3 * 101
