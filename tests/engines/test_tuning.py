@@ -1,6 +1,7 @@
 """The dtype is chosen by measuring once, and the choice is kept."""
 
 import pytest
+from filelock import FileLock
 
 from ddviz.engines.base import EngineOptions
 from ddviz.engines.torch_engine import tuning
@@ -38,6 +39,47 @@ def test_a_damaged_cache_is_measured_anew(pair, tmp_path, monkeypatch):
     monkeypatch.setattr(tuning, "step_seconds", lambda *args, **kwargs: 1.0)
     (tmp_path / "tuning.json").write_text("{not json")
     assert tuning.choose(*pair).budget == 64  # the largest tree wins where trees cost nothing
+
+
+def choice(tokens_per_s, ar_tokens_per_s):
+    rates = {"tokens_per_s": tokens_per_s, "ar_tokens_per_s": ar_tokens_per_s}
+    return tuning.Choice(dtype="float32", budget=16, topk_cap=4, **rates)
+
+
+def test_the_sentence_is_true_where_autoregression_is_faster(pair, tmp_path):
+    slow, fast = choice(5.2, 8.1).sentence, choice(40.0, 20.0).sentence
+    assert slow.startswith(
+        "the fastest tree as measured on this machine: float32, budget 16, cap 4, about 5 tokens/s; "
+        "autoregressive about 8, which is faster here. "
+    )
+    assert "about 40 tokens/s; autoregressive about 20. " in fast
+    assert f"to measure again, delete {tmp_path / 'tuning.json'} and start ddviz again" in slow
+
+
+def test_of_two_processes_one_measures_and_the_other_reads_its_result(pair, tmp_path, monkeypatch):
+    """The other one holds the lock, and has written its choice by the time it lets go."""
+    key, theirs = None, choice(7.0, 3.0)
+
+    def other_lets_go(sentence):
+        told.append(sentence)
+        tuning._write(tmp_path / "tuning.json", {key: theirs})
+        held.release()
+
+    monkeypatch.setattr(tuning, "measure", lambda *pair: choice(1.0, 1.0))
+    tuning.choose(*pair)
+    (key,) = tuning._read(tmp_path / "tuning.json")
+    (tmp_path / "tuning.json").unlink()
+    told, held = [], FileLock(tmp_path / ".tuning.lock")
+    with held:
+        assert tuning.choose(*pair, other_lets_go) == theirs
+    assert told == ["another ddviz measures this machine: waiting for it"]
+
+
+def test_without_a_place_for_the_cache_it_is_measured_all_the_same(pair, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("DDVIZ_CACHE", str(tmp_path / "file" / "cache"))
+    monkeypatch.setattr(tuning, "measure", lambda *pair: choice(1.0, 1.0))
+    assert tuning.choose(*pair) == choice(1.0, 1.0)
 
 
 def test_auto_loads_the_choice_and_says_why(pair):

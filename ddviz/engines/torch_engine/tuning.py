@@ -14,10 +14,12 @@ import os
 import statistics
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import msgspec
 import torch
+from filelock import FileLock, Timeout
 
 from ddviz.engines.torch_engine.fetch import cache_root
 from ddviz.engines.torch_engine.models import Pair, device_name, load_pair
@@ -40,22 +42,38 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def sentence(self) -> str:
+        """What was chosen, true also where no tree is worth its cost, and how to have it measured again."""
+        faster = ", which is faster here" if self.ar_tokens_per_s > self.tokens_per_s else ""
         return (
-            f"fastest as measured on this machine: {self.dtype}, budget {self.budget}, cap {self.topk_cap} "
-            f"(about {self.tokens_per_s:.0f} tokens/s, autoregressive {self.ar_tokens_per_s:.0f})"
+            f"the fastest tree as measured on this machine: {self.dtype}, budget {self.budget}, "
+            f"cap {self.topk_cap}, about {self.tokens_per_s:.0f} tokens/s; "
+            f"autoregressive about {self.ar_tokens_per_s:.0f}{faster}. "
+            "Measured once, beside whatever else ran; "
+            f"to measure again, delete {_told(tuning_file())} and start ddviz again."
         )
 
 
 def choose(target: str, draft: str, on_measure: Callable[[str], None] = lambda sentence: None) -> Choice:
-    """The cached choice for this machine, torch and pair, measured first where there is none (about 15 s)."""
-    cache = cache_root() / "tuning.json"
+    """The cached choice for this machine, torch and pair, measured first where there is none (about 15 s).
+
+    Two processes may ask at once: one measures, undisturbed by the other, which waits and reads the result.
+    """
+    cache = tuning_file()
     key = "|".join([device_name(torch.device("cpu")), torch.__version__, target, draft])
-    known = _read(cache)
-    if key not in known:
-        on_measure("measuring this machine once, to choose between float32 and bfloat16")
-        known[key] = measure(target, draft)
-        _write(cache, known)
+    if key in (known := _read(cache)):
+        return known[key]
+    with _alone(cache, on_measure):
+        known = _read(cache)  # again: another process may have measured meanwhile
+        if key not in known:
+            on_measure("measuring this machine once, to choose between float32 and bfloat16")
+            known[key] = measure(target, draft)
+            _write(cache, known)
     return known[key]
+
+
+def tuning_file() -> Path:
+    """Where the choices are kept."""
+    return cache_root() / "tuning.json"
 
 
 def measure(target: str, draft: str) -> Choice:
@@ -103,6 +121,25 @@ def step_seconds(pair: Pair, nodes: int, drafted: bool) -> float:
         target.logits(target.forward(tokens, positions, cache, mask))
         times.append(time.perf_counter() - start)
     return statistics.median(times[1:])
+
+
+def _alone(cache: Path, report: Callable[[str], None]) -> AbstractContextManager[object]:
+    """Holds the lock beside the cache, waiting for who holds it; nothing where no file can be written."""
+    try:
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(cache.with_name(".tuning.lock"))
+        try:
+            return lock.acquire(timeout=0)
+        except Timeout:
+            report("another ddviz measures this machine: waiting for it")
+            return lock.acquire()
+    except (OSError, NotImplementedError):
+        return nullcontext()
+
+
+def _told(path: Path) -> str:
+    """The path as a shell takes it, the home folder short."""
+    return f"~/{path.relative_to(Path.home())}" if path.is_relative_to(Path.home()) else str(path)
 
 
 def _read(cache: Path) -> dict[str, Choice]:
