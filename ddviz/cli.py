@@ -208,7 +208,9 @@ def _parser() -> argparse.ArgumentParser:
         " status and probabilities of each node, for other tools."
     )
     p.add_argument("trace", type=Path, metavar="FILE", help="the trace, NAME.ddviz")
-    p.add_argument("--to", required=True, choices=("html", "svg", "png", "dot", "graphml", "json"))
+    p.add_argument(
+        "--to", required=True, choices=("html", "svg", "png", "dot", "graphml", "json"), help="the format"
+    )
     p.add_argument("--step", type=_count, help="the step, from 0 (default: 0); html: where the page opens")
     p.add_argument("--out", type=Path, required=True, help="the file to write")
     p.add_argument(

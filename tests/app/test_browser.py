@@ -156,7 +156,7 @@ def test_a_second_page_joins_the_run_of_the_first(app, url):
 
 BAD_INPUT = [
     ("Prompt", "  ", "the prompt is empty; type something to continue"),
-    ("Temperature", "-1", "temperature is -1, must be >= 0 (0 = greedy)"),
+    ("Temperature", "-1", "temperature is -1, must be a finite number >= 0 (0 = greedy)"),
     ("Budget", "", "Budget is empty; type a number"),
     ("Budget", "0", "budget is 0, must be from 1 to 1024"),
 ]
