@@ -19,6 +19,9 @@ def stub_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session", autouse=True)
 def plugins(stub_folder: Path) -> None:
     """The driver, then every plugin through its entry point: ddviz must be installed in this environment."""
+    import torch
+
+    torch.set_num_threads(1)  # tensors are tiny
     stub_driver.load(stub_folder)
     from sglang.srt.plugins import load_plugins
 

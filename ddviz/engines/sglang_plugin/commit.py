@@ -26,7 +26,7 @@ class KVPacker:
 
     def __init__(self, kv_pool: Any) -> None:
         """kv_pool: an MHATokenToKVPool or MLATokenToKVPool whose slots are rows; ValueError for others."""
-        buffers = _row_buffers(kv_pool)
+        self._buffers = buffers = _row_buffers(kv_pool)  # held, since the kernel knows their addresses alone
         device = buffers[0].device
         row_bytes = [buffer[0].numel() * buffer.element_size() for buffer in buffers]
         self._addresses = torch.tensor([b.data_ptr() for b in buffers], dtype=torch.uint64, device=device)

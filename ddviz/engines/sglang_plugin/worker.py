@@ -26,12 +26,10 @@ from sglang.srt.speculative.dflash_worker_v2 import DFlashWorkerV2, _prepare_dfl
 from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 from sglang.srt.speculative.spec_utils import GrammarTree, build_grammar_vocab_mask
 from sglang.srt.utils.async_probe import sanitize_nan_logits
+from sglang.srt.utils.common import is_pin_memory_available
 
 from ddviz.engines.sglang_plugin import hooks
-from ddviz.engines.sglang_plugin.acceptance import (
-    accept_greedy,
-    accept_sampled,
-)
+from ddviz.engines.sglang_plugin.acceptance import accept_greedy, accept_sampled
 from ddviz.engines.sglang_plugin.batch import AcceptedBatch, TreeBatch
 from ddviz.engines.sglang_plugin.commit import KVPacker
 from ddviz.engines.sglang_plugin.draft_head import DraftHead
@@ -214,7 +212,9 @@ class DDTreeWorker(DFlashWorkerV2):
             tree_limits(req.sampling_params.custom_params, self.budget, self.topk_cap) for req in batch.reqs
         ]
         if self._limits is None or self._limits[0] != limits:
-            both = torch.tensor(limits, dtype=torch.int32, pin_memory=True).T.contiguous()
+            pin = is_pin_memory_available(self.device)
+            both = torch.tensor(limits, dtype=torch.int32).T.contiguous()
+            both = both.pin_memory() if pin else both
             budgets, caps = both.to(self.device, non_blocking=True)
             self._limits = (limits, budgets, caps)
         return self._limits[1:]
