@@ -10,7 +10,7 @@ PORT   ?= 7860
 TORCH  := torch>=2.11,<2.14
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-sglang lint bench traces docs clean
+.PHONY: help install run test test-sglang lint bench bench-viewer traces docs clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +47,13 @@ lint: $(STAMP)  ## check style and types
 
 bench: $(STAMP)  ## measure the modes on the 60 prompts, 64 tokens each (long)
 	$(BIN)/ddviz bench --prompts benchmarks/prompts.jsonl --max-tokens 64
+
+bench-viewer: $(STAMP)  ## measure the viewer on a trace of 10,000 steps (long)
+	mkdir -p build
+	test -f build/steps.ddviz || $(BIN)/ddviz record --out build/steps.ddviz --budget 64 --topk-cap 8 \
+	  --temperature 0.8 --seed 3 --prompt "Write a Python implementation of quicksort with comments."
+	test -f build/big.ddviz || $(BIN)/python scripts/make_big_trace.py build/steps.ddviz build/big.ddviz
+	$(BIN)/python scripts/bench_viewer.py build/big.ddviz
 
 traces: $(STAMP)  ## record the samples in traces/ anew
 	$(BIN)/python scripts/make_traces.py

@@ -64,7 +64,8 @@ def save_drafter(folder: Path, target: Path, seed: int = 1, **changes: object) -
     }  # fmt: skip
     config |= {
         "num_hidden_layers": 2, "rms_norm_eps": 1e-6, "attention_bias": False, "rope_theta": 10000.0,
-        "num_target_layers": LAYERS, "block_size": BLOCK, "architectures": ["DFlashDraftModel"], "model_type": "qwen3",
+        "num_target_layers": LAYERS, "block_size": BLOCK, "architectures": ["DFlashDraftModel"],
+        "model_type": "qwen3",
         "dflash_config": {"mask_token_id": 1, "target_layer_ids": [0, 2]},
     }  # fmt: skip
     config |= changes
