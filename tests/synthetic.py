@@ -64,7 +64,7 @@ def make_trace(setup: Setup) -> Trace:
 def trace_of(events: list) -> Trace:
     """Events as a reader would hold them."""
     header, *rest = events
-    trace = Trace(Path("synthetic.ddviz"), header)
+    trace = Trace(Path("synthetic.ddviz"), header, kinds=kinds_of(events))
     for event in rest:
         match event:
             case schema.Prompt():
@@ -78,6 +78,13 @@ def trace_of(events: list) -> Trace:
             case schema.End():
                 trace.end = event
     return trace
+
+
+def kinds_of(events: list) -> list[str]:
+    """Of the events as a Recorder would write them, which puts the bytes of tokens before who names them."""
+    kinds = [event.__struct_config__.tag for event in events]
+    naming = [place for place, kind in enumerate(kinds) if kind not in ("header", "tokens")]
+    return kinds if "tokens" in kinds or not naming else [*kinds[: naming[0]], "tokens", *kinds[naming[0] :]]
 
 
 def write_trace(path: Path, setup: Setup) -> Path:

@@ -14,7 +14,7 @@ import numpy as np
 from rich.console import Console
 from rich.text import Text
 
-from ddviz.check import rules_accept, rules_chain, rules_draft, rules_structure
+from ddviz.check import rules_accept, rules_chain, rules_draft, rules_order, rules_structure
 from ddviz.check.rules import ALL, Fault, Finding, Rule
 from ddviz.check.views import Outline, StepView, TraceView, outline_of
 from ddviz.errors import DdvizError, TraceError
@@ -23,7 +23,7 @@ from ddviz.trace import Trace, load
 # By name, in the order of the stages: an early fault explains later ones.
 RULES: dict[str, Rule] = {
     rule.name: rule
-    for module in (rules_structure, rules_draft, rules_accept, rules_chain)
+    for module in (rules_structure, rules_draft, rules_accept, rules_order, rules_chain)
     for rule in vars(module).values()
     if isinstance(rule, Rule)
 }

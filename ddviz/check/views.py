@@ -171,7 +171,8 @@ class TraceView:
     @property
     def counted(self) -> bool:
         """Whether the tokens before each step are all there, so that they can be counted."""
-        return self.whole and all(outline.index == place for place, outline in enumerate(self.outlines))
+        numbered = all(outline.index == place for place, outline in enumerate(self.outlines))
+        return self.whole and numbered and bool(self.trace.prefills)
 
     def pairs(self) -> list[tuple[Outline, Outline]]:
         """Neighbouring steps that the chain must join: none was lost, and no prefill restarted it."""

@@ -65,6 +65,7 @@ class Trace:
     tokens: TokenTable = field(default_factory=TokenTable)
     dropped: list[Dropped] = field(default_factory=list)
     end: End | None = None
+    kinds: list[str] = field(default_factory=list)  # of every event in file order, the header's first
     damage: str | None = None  # one sentence on what could not be read
     size: int = 0  # bytes read so far
 
@@ -149,9 +150,12 @@ class TraceFollower:
     def _event(self, line: bytes) -> None:
         trace = self.trace
         if trace is None:
-            self.trace = Trace(self.path, _decode_header(line, self.path))
+            self.trace = Trace(self.path, _decode_header(line, self.path), kinds=[_kind_of(Header)])
             return
-        match _decode(line, self._offset):
+        event = _decode(line, self._offset)
+        if event is not None:
+            trace.kinds.append(_kind_of(type(event)))
+        match event:
             case Step():  # checked, and decoded again when asked for: 10,000 steps as objects take 0.4 GB
                 trace.steps.append_line(line)
             case Prompt() as prompt:
@@ -165,7 +169,7 @@ class TraceFollower:
             case End() as end:
                 trace.end = end
             case Header() | None:
-                pass  # a second header, or an event of a newer minor version
+                pass  # a second header, which is left to the doctor; an event of a newer minor version
 
 
 def load(path: str | Path) -> Trace:
@@ -201,6 +205,10 @@ def follow(path: str | Path, interval: float = 0.05) -> Iterator[Trace]:
         if follower.trace is not None and (follower.trace.end is not None or follower.trace.damage):
             return
         time.sleep(interval)
+
+
+def _kind_of(event: type[AnyEvent]) -> str:
+    return str(event.__struct_config__.tag)
 
 
 def _no_trace(path: Path, reason: str) -> TraceError:

@@ -85,7 +85,10 @@ class Prefill(Event, tag="prefill", kw_only=True):
 
 
 class Tokens(Event, tag="tokens", kw_only=True):
-    """Raw bytes of token ids, each id once, before the first event that names it: base64."""
+    """Raw bytes of token ids, each id once, before the first event that names it: base64.
+
+    A trace has one even where no id has a text: an empty one.
+    """
 
     bytes: dict[int, bytes]
 

@@ -170,7 +170,7 @@ class Recorder:
             new = set(token_ids) - self._known
             named = {token: self._token_bytes(token) for token in sorted(new)}
             known = {token: raw for token, raw in named.items() if raw is not None}
-            if known:
+            if known or (new and not self._known):  # an empty one says: asked, and there is no text
                 self._append(Tokens(bytes=known))
             self._known |= new
             self._append(event)

@@ -19,7 +19,7 @@ from ddviz.check.doctor import (
     rules_table,
 )
 from ddviz.errors import DdvizError, TraceError
-from ddviz.trace import schema
+from ddviz.trace import Recorder, load, schema
 from ddviz.tree import DraftTree, build_tree, pack_mask, unpack_mask
 from tests.synthetic import Setup, SyntheticEngine, events_of, make_trace, trace_of, write_trace
 
@@ -408,6 +408,42 @@ def a_write_beyond_what_is_reserved(events):
     step.commit.reserved_len = step.prefix_len + step.batch.q_len - 1
 
 
+def a_header_twice(events):
+    events.insert(2, events[0])
+
+
+def a_prompt_twice(events):
+    events.insert(2, events[1])
+
+
+def an_end_twice(events):
+    events.append(events[-1])
+
+
+def no_prompt(events):
+    del events[1]
+
+
+def no_prefill(events):
+    del events[2]
+
+
+def a_prompt_after_the_prefill(events):
+    events[1], events[2] = events[2], events[1]
+
+
+def a_step_after_the_end(events):
+    events[-2], events[-1] = events[-1], events[-2]
+
+
+def a_prefill_after_the_first_step(events):
+    events[2], events[3] = events[3], events[2]
+
+
+def tokens_after_those_who_name_them(events):
+    events.insert(4, schema.Tokens(bytes={3: b" word"}))
+
+
 def no_end(events):
     events.pop()
 
@@ -599,6 +635,15 @@ DEFECTS = [
     (a_drafters_kv_that_is_too_long, CHAIN, {"draft-kv"}),
     (a_row_that_is_too_narrow, GREEDY, {"row-width"}),
     (a_write_beyond_what_is_reserved, ROW, {"row-width"}),
+    (a_header_twice, GREEDY, {"event-order"}),
+    (a_prompt_twice, SAMPLED, {"event-order"}),
+    (an_end_twice, AR, {"event-order"}),
+    (no_prompt, GREEDY, {"event-order"}),
+    (no_prefill, SAMPLED, {"event-order"}),
+    (a_prompt_after_the_prefill, CHAIN, {"event-order"}),
+    (a_step_after_the_end, SAMPLED, {"event-order"}),
+    (a_prefill_after_the_first_step, GREEDY, {"event-order", "root-chain", "output-ids"}),
+    (tokens_after_those_who_name_them, AR, {"event-order"}),
     (no_end, GREEDY, {"incomplete"}),
     (an_end_by_an_error, GREEDY, {"incomplete"}),
     (a_dropped_step, SAMPLED, {"incomplete"}),
@@ -642,6 +687,41 @@ def test_a_planted_defect_is_found_and_only_what_follows_from_it(plant, setup, e
 
 def test_every_rule_has_a_defect_that_it_finds():
     assert set(RULES) == set().union(*(expected for _, _, expected in DEFECTS))
+
+
+def test_the_order_of_events_is_told_as_it_was_met():
+    trace = make_trace(GREEDY)
+    trace.kinds = [kind for kind in trace.kinds if kind not in ("tokens", "prompt", "prefill")]
+    assert [finding.message for finding in examine(trace)] == [
+        "the first step has no tokens before it: there is none",
+        "the first step has no prompt before it: there is none",
+        "the first step has no prefill before it: there is none",
+    ]
+    trace.kinds = []  # a trace made in memory
+    assert examine(trace) == []
+
+
+def test_two_traces_in_one_file_are_told(tmp_path):
+    path = write_trace(tmp_path / "x.ddviz", GREEDY)
+    assert load(path).kinds[:3] == ["header", "tokens", "prompt"]
+    path.write_bytes(2 * path.read_bytes())
+    messages = [finding.message for finding in examine(load(path)) if finding.rule == "event-order"]
+    assert messages[:3] == [f"there are 2 {kind} events, must be 1" for kind in ("header", "prompt", "end")]
+    assert messages[3].endswith("events come after the end, the first is header") and len(messages) == 4
+
+
+def test_an_engine_without_a_tokenizer_and_a_request_that_came_to_nothing_are_in_order(tmp_path):
+    header, prompt, prefill, *_ = events_of(GREEDY)
+    with Recorder(tmp_path / "x.ddviz", header, lambda token: None) as recorder:
+        recorder.prompt(prompt.token_ids, prompt.text)
+        recorder.prefill(prefill)
+        recorder.end(schema.End(finish_reason="stopped", output_ids=[prefill.token], steps=0))
+    assert load(recorder.path).kinds == ["header", "tokens", "prompt", "prefill", "end"]
+    assert examine(load(recorder.path)) == []
+    with Recorder(tmp_path / "x.ddviz", header, lambda token: None, overwrite=True) as recorder:
+        recorder.prompt([], "")
+        recorder.end(schema.End(finish_reason="error", output_ids=[], steps=0, message="no memory"))
+    assert {finding.rule for finding in examine(load(recorder.path))} == {"incomplete"}
 
 
 # ------------------------------------------------------------------ what a finding tells
