@@ -198,7 +198,8 @@ def test_an_engine_that_could_not_load_says_that_replay_works(session, engine):
 def test_a_page_that_is_reloaded_finds_the_run_and_its_settings(session):
     asked = GenerateParams(prompt="other words", budget=7, temperature=0.5, max_new_tokens=100_000)
     run = session.generate(asked)
-    assert session.viewer_value() == {"trace": run.trace, "live": True, "nonce": run.nonce}
+    link = f"run:{run.path.stem}"
+    assert session.viewer_value() == {"trace": run.trace, "live": True, "nonce": run.nonce, "link": link}
     assert values(session) == form(prompt="other words", budget=7, temperature=0.5, max_new_tokens=100_000)
 
 
