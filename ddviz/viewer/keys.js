@@ -1,6 +1,7 @@
 // The keyboard. A key is one line here: the keys, where they work, what they do, and how the legend names them.
 //
-//   where   "all": anywhere in the viewer; "tree": while the tree has the focus
+//   where   "all": anywhere in the viewer, and while nothing on the page has the focus and the viewer is shown;
+//           "view": anywhere in the viewer but in what scrolls; "tree": while the tree has the focus
 //   does    (commands); false = not used, the browser may have it
 //   help    its line in the list of all keys; says: its words in the legend under the tree
 //   paced   while the key is held, the next press counts when this step has been drawn, so that none is passed over
@@ -29,8 +30,8 @@ const KEYS = [
   { keys: ["."], where: "all", does: (c) => c.stageBy(1), help: "the next stage" },
   { keys: ["<"], where: "all", does: (c) => c.momentBy(-1), says: "< > within it", help: "back within the stage" },
   { keys: [">"], where: "all", does: (c) => c.momentBy(1), help: "on within the stage" },
-  { keys: ["ArrowUp"], where: "tree", does: (c) => c.tree().walk("up"), says: "↑ ↓ node", help: "the node above" },
-  { keys: ["ArrowDown"], where: "tree", does: (c) => c.tree().walk("down"), help: "the node below" },
+  { keys: ["ArrowUp"], where: "view", does: (c) => c.tree().walk("up"), says: "↑ ↓ node", help: "the node above" },
+  { keys: ["ArrowDown"], where: "view", does: (c) => c.tree().walk("down"), help: "the node below" },
   { keys: ["["], where: "all", does: (c) => c.tree().walk("parent"), says: "[ ] parent, child", help: "the parent node" },
   { keys: ["]"], where: "all", does: (c) => c.tree().walk("child"), help: "the first child" },
   { keys: ["Shift+ArrowLeft", "Alt+ArrowLeft"], where: "tree", does: (c) => c.tree().walk("parent"), help: "the parent" },
@@ -44,14 +45,33 @@ const KEYS = [
 const BY_KEY = new Map(KEYS.flatMap((entry) => entry.keys.map((key) => [key, entry])));
 
 function followKeys({ scope, root, panels, commands, state }) {
-  scope.listen(root, "keydown", (event) => {
+  const reaches = {
+    all: () => true,
+    view: (target) => panels.tree.hasFocus(target) || (root.contains(target) && !scrolls(target, root)),
+    tree: (target) => panels.tree.hasFocus(target),
+  };
+  scope.listen(root, "keydown", follow);
+  // After a click beside everything the page's body gets the keys. Of two viewers the first takes them.
+  scope.listen(document, "keydown", (event) => {
+    if (event.target === document.body && root.getClientRects().length) follow(event);
+  });
+
+  function follow(event) {
     const target = event.composedPath()[0];
     if (event.defaultPrevented || isForOthers(event, target)) return;
     const entry = BY_KEY.get(keyOf(event));
-    if (!entry || (entry.where === "tree" && !panels.tree.hasFocus(target))) return;
+    if (!entry || !reaches[entry.where](target)) return;
     const isEarly = event.repeat && entry.paced && state.drawn !== state.step && !state.problems.step;
     if (isEarly || entry.does(commands) !== false) event.preventDefault();
-  });
+  }
+}
+
+// Whether the arrow keys move something between here and the root: a pane of text that is longer than its place.
+function scrolls(target, root) {
+  for (let box = target; box && box !== root; box = box.parentElement) {
+    if (box.scrollHeight > box.clientHeight && /auto|scroll/.test(getComputedStyle(box).overflowY)) return true;
+  }
+  return false;
 }
 
 // Shortcuts of the browser, typing, and buttons that are pressed by key.

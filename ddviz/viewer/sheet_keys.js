@@ -6,6 +6,7 @@ function createKeySheet(parent, { scope, root }) {
   const sheet = newSheet(root, scope, "Keys");
   for (const [where, title] of [
     ["all", "Anywhere"],
+    ["view", "Anywhere but in what scrolls"],
     ["tree", "While the tree has the focus"],
   ]) {
     append(sheet.body, make("h4", "ddviz-heading", title), keyList(KEYS.filter((entry) => entry.where === where)));

@@ -224,7 +224,7 @@ function summaryOf(step) {
 function neighbour(layout, item, way) {
   if (way === "here") return item;
   if (way === "parent") return item.parent;
-  if (way === "child") return item.children[0] ?? null;
+  if (way === "child" || (way === "down" && !item.parent)) return item.children[0] ?? null; // the root is alone
   const column = layout.items.filter((other) => other.depth === item.depth).sort((a, b) => a.y - b.y);
   return column[column.indexOf(item) + (way === "up" ? -1 : 1)] ?? null;
 }

@@ -74,6 +74,19 @@ def test_a_sample_is_replayed_by_keyboard(app):
         app.viewer().get_by_text(f"step {step} ·").wait_for()
 
 
+def test_after_a_click_beside_everything_the_keys_still_step(app):
+    app.tab("Replay")
+    app.pick("Sample", "plain story")
+    app.viewer().get_by_text("step 0 ·").wait_for()
+    size = app.page.viewport_size
+    app.page.mouse.click(3, size["height"] - 3)
+    assert app.page.evaluate("document.activeElement === document.body")
+    app.page.keyboard.press("ArrowRight")
+    app.viewer().get_by_text("step 1 ·").wait_for()
+    app.page.keyboard.press("Home")
+    app.viewer().get_by_text("step 0 ·").wait_for()
+
+
 def test_every_node_shows_its_status(app):
     app.tab("Replay")
     app.pick("Sample", "plain story")

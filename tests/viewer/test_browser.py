@@ -1,5 +1,6 @@
 """The viewer in a real chromium: what is drawn, the keyboard, hostile text, a live source, the end."""
 
+import itertools
 import json
 
 import pytest
@@ -134,6 +135,73 @@ def test_the_keyboard_walks_the_tree(browser, pages, traces):
         page.keyboard.press("Shift+ArrowLeft")
         assert page.evaluate("ddviz.view.state().node") == 0
         assert page.locator(".ddviz-card").is_visible()
+
+
+def test_up_and_down_walk_the_tree_wherever_the_focus_is_but_in_what_scrolls(browser, pages, traces):
+    children = step_view(traces["sampled"], 0)["nodes"][0]["children"]
+    focus = "document.querySelector('.ddviz-host').shadowRoot.querySelector('%s').focus()"
+    with watched_page(browser) as watched:
+        page = watched.page
+        open_page(page, pages["sampled"])  # the focus is on the viewer
+        page.evaluate("ddviz.view.update({ node: 0 })")
+        page.keyboard.press("ArrowDown")
+        assert page.evaluate("ddviz.view.state().node") == children[0], "the root stands alone: to its child"
+        page.evaluate(focus % ".ddviz-counter")
+        page.keyboard.press("ArrowDown")
+        assert page.evaluate("ddviz.view.state().node") == children[1]
+        page.keyboard.press("ArrowUp")
+        page.evaluate("ddviz.view.update({ step: 11, node: 0 })")
+        settle(page, 11)
+        page.set_viewport_size({"width": 1280, "height": 420})
+        pane = "document.querySelector('.ddviz-host').shadowRoot.querySelector('.ddviz-text-pane [tabindex]')"
+        assert page.evaluate(f"{pane}.scrollHeight > {pane}.clientHeight")
+        page.evaluate(f"{pane}.scrollTop = 0, {pane}.focus()")
+        page.keyboard.press("ArrowDown")
+        wait_until(page, f"{pane}.scrollTop > 0")
+        assert page.evaluate("ddviz.view.state().node") == 0
+
+
+def test_keys_step_though_nothing_has_the_focus_and_one_viewer_alone(browser, traces):
+    with watched_page(browser) as watched:
+        page = watched.page
+        mount(page, traces["sampled"], live=False)
+        wait_until(page, "view.state().drawMs !== null")
+        page.evaluate("window.first = view, document.body.append(document.createElement('main'))")
+        page.evaluate("window.second = ddviz.mount(document.querySelectorAll('main')[1], stub)")
+        wait_until(page, "second.state().drawMs !== null")
+        page.evaluate("second.update({ step: 3 }), document.activeElement.blur()")
+        settle(page, 3, "second")
+        page.keyboard.press("ArrowRight")
+        settle(page, 1, "first")
+        page.keyboard.press("ArrowDown")  # the page's own: it scrolls
+        assert page.evaluate("[first.state().node, second.state().step]") == [None, 3]
+        page.evaluate("document.querySelector('main').style.display = 'none'")  # another tab
+        page.keyboard.press("ArrowRight")
+        settle(page, 4, "second")
+        page.evaluate("second.destroy()")
+        page.keyboard.press("ArrowRight")
+        assert page.evaluate("[first.state().step, second.state().step]") == [1, 4]
+        page.evaluate("document.querySelector('main').style.display = ''")
+        page.evaluate("document.body.append(document.createElement('input'))")
+        page.evaluate("document.querySelector('input').focus()")
+        page.keyboard.press("ArrowRight")
+        assert page.evaluate("first.state().step") == 1
+
+
+def test_a_step_number_of_sixteen_digits_runs_over_no_button(browser, traces):
+    box = "document.querySelector('.ddviz-host').shadowRoot.querySelector('.ddviz-transport')"
+    with watched_page(browser, width=360) as watched:
+        page = watched.page
+        mount(page, traces["sampled"], live=False)
+        wait_until(page, "view.state().drawMs !== null")
+        for index in (0, 9007199254740000):
+            page.evaluate(f"{box}.querySelector('.ddviz-counter b').textContent = '{index}'")
+            boxes = f"[...{box}.children].filter((e) => !e.hidden).map((e) => e.getBoundingClientRect())"
+            places = page.evaluate(f"{boxes}.map((box) => [box.left, box.right, box.top, box.bottom])")
+            assert all(left >= 0 and right <= 360 for left, right, _, _ in places)
+            for one, other in itertools.combinations(places, 2):
+                beside = one[0] >= other[1] or other[0] >= one[1]
+                assert beside or one[2] >= other[3] or other[2] >= one[3]
 
 
 def test_a_click_on_a_node_fills_the_panel(browser, pages, traces):
