@@ -50,7 +50,7 @@ def test_a_port_that_is_taken_is_one_sentence(tmp_path):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(DdvizError, match=f"can't serve on 127.0.0.1 port {port} .* see --port"):
+        with pytest.raises(DdvizError, match=f"^127.0.0.1 port {port} is taken; .* with --port"):
             launch(None, tmp_path, tmp_path, port=port, block=False)
 
 
