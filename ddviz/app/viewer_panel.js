@@ -2,6 +2,7 @@
 // (viewer_source.js).
 const stage = element.querySelector(".ddviz-stage");
 let mounted = null; // {key, view}
+let isOpening = true; // the page: its address may name what another tab is to show
 
 // The address names the trace that is looked at, and what is chosen in it: a copied link opens the same again.
 function keepLink(value, chosen) {
@@ -28,6 +29,8 @@ function draw() {
   if (key === (mounted?.key ?? null)) return;
   mounted?.view.destroy();
   mounted = null;
+  if (value?.live && !isOpening) keepLink(value, {}); // a run that begins: the address no longer names the last one
+  isOpening = false;
   if (!value) return;
   mounted = { key };
   mounted.view = ddviz.mount(stage, sourceOf(value.trace, () => mounted?.key === key, () => mounted.view), {

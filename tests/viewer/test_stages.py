@@ -110,7 +110,6 @@ def test_a_stage_can_be_begun_with_and_stays_while_steps_go_by(browser, traces):
         )
         wait_until(page, "view.state().drawMs !== null")
         assert page.evaluate("view.state().stage") == "commit"
-        page.keyboard.press("ArrowRight")
         page.evaluate("view.focus()")
         page.keyboard.press("ArrowRight")
         settle(page, 3, "view")
