@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ddviz.trace import Trace
-from ddviz.trace.schema import Step
 
 
 class Stop(NamedTuple):
@@ -82,16 +81,10 @@ def side_of(trace: Trace) -> Side:
             tokens.append(prefills.pop(0)[1].token)
         side.starts.append(len(tokens))
         side.accept_lengths.append(step.accept.num_accepted + 1)
-        side.ms.append(step_ms(step))
+        side.ms.append(None if step.total_us is None else step.total_us / 1000)
         tokens += step.emitted
     tokens += [prefill.token for _, prefill in prefills]
     return side
-
-
-def step_ms(step: Step) -> float | None:
-    """Milliseconds of the whole step: the entry `total` or `step`, else the sum of its stages."""
-    times = step.times_us
-    return times.get("total", times.get("step", sum(times.values()))) / 1000 if times else None
 
 
 def _same(a: Trace, one: int, b: Trace, other: int) -> bool:

@@ -203,10 +203,8 @@ def _rows(trace: Trace) -> list[StepRow]:
 
 
 def _row(step: Step) -> StepRow:
-    times = step.times_us  # an entry `total` or `step` is the whole, else their sum
-    us = times.get("total", times.get("step", sum(times.values()))) if times else None
     accept_length = step.accept.num_accepted + 1
-    ms = None if us is None else us / 1000
+    ms = None if step.total_us is None else step.total_us / 1000
     return StepRow(step.index, step.prefix_len, len(step.tree.tokens), accept_length, ms, step.emitted)
 
 

@@ -155,6 +155,12 @@ class Target(Part, kw_only=True):
             return self.raw.argmax
         return [row[0] for row in self.filtered.top_ids]
 
+    @property
+    def margin(self) -> list[float | None]:
+        """[n] by how much `argmax` leads the raw logits; null where a change put it first."""
+        pairs = zip(self.raw.margin, self.raw.argmax, self.argmax, strict=False)
+        return [margin if raw == token else None for margin, raw, token in pairs]
+
 
 class Sampling(Part, kw_only=True):
     """What the sampled decision used; null for a greedy step. All float32."""
@@ -202,6 +208,12 @@ class Step(Event, tag="step", kw_only=True):
     commit: Commit | None = None
     emitted: list[int]  # tokens that joined the output: predicts, cut at a stop token or max_new_tokens
     times_us: dict[str, float] = {}  # microseconds per stage
+
+    @property
+    def total_us(self) -> float | None:
+        """Microseconds of the whole step: the entry `total` or `step`, else the sum of its stages."""
+        times = self.times_us
+        return times.get("total", times.get("step", sum(times.values()))) if times else None
 
     @property
     def flat_root(self) -> int:

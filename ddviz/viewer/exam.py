@@ -13,8 +13,6 @@ Not here: words about single nodes (verdict.py), all other defects (check/doctor
 
 from typing import Any
 
-import numpy as np
-
 from ddviz.trace import Trace
 from ddviz.trace.schema import Header, Sampling, Step
 from ddviz.tree.accept import ACCEPTED, REJECTED, UNREACHED
@@ -53,7 +51,7 @@ def bonus_exam(trace: Trace, step: Step, shape: Shape, judged: dict[int, Examine
         differs.append(f"the bonus is {accept.bonus}, the last of predicts is {accept.predicts[-1]}")
     exam: JSON = {"after": last, "differs": differs}
     if accept.kernel == "greedy":
-        argmax = at(step.target.raw.argmax, last) if step.target else None
+        argmax = at(step.target.argmax, last) if step.target else None
         if argmax is not None and argmax != accept.bonus:
             differs.append(
                 f"the target's argmax after node {last} is id {argmax}, the bonus is id {accept.bonus}"
@@ -99,7 +97,6 @@ def _sampled_exam(
     parent: int,
     took: int | None,
 ) -> JSON:
-    single = np.float32(header.threshold_single)
     rows, takes, known = [], None, True
     for node in shape.children[parent]:
         held = judged.get(node)
@@ -107,9 +104,7 @@ def _sampled_exam(
         if held is None:
             known = known and takes is not None  # what comes after the one that is taken needs no numbers
         else:
-            with np.errstate(over="ignore"):  # a damaged trace
-                by_coin = bool(np.float32(held.coin) <= np.float32(held.threshold))
-                by_single = bool(np.float32(held.prob) >= single)
+            by_coin, by_single = held.by_coin, held.by_single(header.threshold_single)
         verdict = UNREACHED if takes is not None else None
         if takes is None and known:
             verdict = ACCEPTED if by_coin or by_single else REJECTED
@@ -133,8 +128,8 @@ def _sampled_exam(
 def _greedy_exam(
     trace: Trace, step: Step, shape: Shape, statuses: list[str], parent: int, took: int | None
 ) -> JSON:
-    raw = step.target.raw if step.target else None
-    argmax = at(raw.argmax, parent) if raw else None
+    target = step.target
+    argmax = at(target.argmax, parent) if target else None
     rows, takes = [], None
     for node in shape.children[parent]:
         verdict = None
@@ -143,14 +138,14 @@ def _greedy_exam(
             verdict = UNREACHED if takes is not None else ACCEPTED if hit else REJECTED
             takes = node if verdict == ACCEPTED else takes
         row = _child(node, verdict, statuses[node])
-        prob = at(raw.node_probs, node) if raw else None
+        prob = at(target.raw.node_probs, node) if target else None
         rows.append(row | {"prob": finite(prob)})
     token = None if argmax is None else {"id": argmax, "label": trace.tokens.label(argmax)}
     return {
         "parent": parent,
         "kernel": "greedy",
         "argmax": token,
-        "margin": finite(at(raw.margin, parent)) if raw else None,
+        "margin": finite(at(target.margin, parent)) if target else None,
         **_outcome(rows, argmax is not None, takes, took, parent),
     }
 

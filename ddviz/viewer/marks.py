@@ -29,7 +29,8 @@ def near_tie(step: Step) -> bool:
     if target is None:
         return False
     if step.accept.kernel == "greedy" or step.sampling is None or target.filtered is None:
-        margins = [at(target.raw.margin, node) for node in path]
+        lead = target.margin if step.accept.kernel == "greedy" else target.raw.margin
+        margins = [at(lead, node) for node in path]
         return any(margin is not None and margin < NEAR_MARGIN for margin in margins)
     sums: dict[int, float] = {}
     for child, parent in _examined(step, path):

@@ -35,7 +35,7 @@ def step_view(trace: Trace, i: int) -> JSON:
     node_faults: list[list[str]] = [[] for _ in step.tree.tokens]
     shape = shape_of(step, faults, node_faults)
     faults += _wrong_lengths(step)
-    total, stages = stage_times(step.times_us)
+    total, stages = stage_times(step)
     judged = running_sums(step, shape.children, trace.header.threshold_acc)
     statuses = node_statuses(len(step.tree.tokens), shape.path, shape.next_token, shape.next_sibling)
     examined = exams(trace, step, shape, statuses, judged)
@@ -70,11 +70,11 @@ def step_view(trace: Trace, i: int) -> JSON:
     }
 
 
-def stage_times(times_us: dict[str, float]) -> tuple[float | None, dict[str, float]]:
-    """Milliseconds of the whole step and of each stage. An entry `total` or `step` is the whole."""
-    stages = {name: us / 1000 for name, us in times_us.items() if name not in ("total", "step")}
-    whole = times_us.get("total", times_us.get("step", sum(times_us.values())))
-    return finite(whole / 1000) if times_us else None, stages
+def stage_times(step: Step) -> tuple[float | None, dict[str, float]]:
+    """Milliseconds of the whole step and of each stage."""
+    stages = {name: us / 1000 for name, us in step.times_us.items() if name not in ("total", "step")}
+    whole = step.total_us
+    return None if whole is None else finite(whole / 1000), stages
 
 
 def _wrong_lengths(step: Step) -> list[str]:

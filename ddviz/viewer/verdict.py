@@ -28,6 +28,15 @@ class Examined(NamedTuple):
     threshold: float  # running / threshold_acc: accepted where coin <= threshold
     prob: float
 
+    @property
+    def by_coin(self) -> bool:
+        with np.errstate(over="ignore"):  # a damaged trace
+            return bool(np.float32(self.coin) <= np.float32(self.threshold))
+
+    def by_single(self, threshold_single: float) -> bool:
+        with np.errstate(over="ignore"):
+            return bool(np.float32(self.prob) >= np.float32(threshold_single))
+
 
 def running_sums(step: Step, children: list[list[int]], threshold_acc: float) -> dict[int, Examined]:
     """By node: what it was compared with; only where coins and probabilities are all there."""
@@ -98,11 +107,11 @@ def _unreached(node: int, parent: int, children: list[list[int]], on_path: set[i
 
 
 def _greedy(step: Step, trace: Trace, node: int, parent: int, status: str) -> str | None:
-    raw = step.target.raw if step.target else None
-    if raw is None or parent >= len(raw.argmax):
+    target = step.target
+    if target is None or parent >= len(target.argmax):
         return None
-    wanted, token = raw.argmax[parent], step.tree.tokens[node]
-    margin = raw.margin[parent] if parent < len(raw.margin) else None
+    wanted, token = target.argmax[parent], step.tree.tokens[node]
+    margin = target.margin[parent] if parent < len(target.margin) else None
     by = "" if margin is None else f", margin {number(margin)}"
     label = trace.tokens.label(wanted)
     if status == ACCEPTED:
@@ -123,9 +132,7 @@ def _sampled(examined: Examined | None, status: str, threshold_single: float) ->
     sum_of = "the running sum of the siblings' target probabilities"
     if examined.threshold != examined.running:
         sum_of = f"the running sum {number(examined.running)} / threshold_acc"
-    with np.errstate(over="ignore"):
-        takes = np.float32(examined.coin) <= np.float32(examined.threshold)
-        single = np.float32(examined.prob) >= np.float32(threshold_single)
+    takes, single = examined.by_coin, examined.by_single(threshold_single)
     if status == ACCEPTED and takes:
         return f"coin {coin} ≤ {limit}, {sum_of}"
     if status == ACCEPTED and single:

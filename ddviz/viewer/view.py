@@ -205,7 +205,7 @@ def _digest_of(trace: Trace) -> _Digest:
 
 def _row(step: Step, i: int, texts: list[str]) -> JSON:
     accepted = step.accept.num_accepted
-    total, stages = stage_times(step.times_us)
+    total, stages = stage_times(step)
     return {
         "i": i,
         "index": step.index,

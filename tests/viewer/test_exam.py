@@ -1,11 +1,12 @@
 """Decisions taken again from the recorded numbers: silent on right traces, loud where one was changed."""
 
 import json
+from dataclasses import replace
 
 import msgspec
 import pytest
 
-from ddviz.trace.schema import Accept
+from ddviz.trace.schema import Accept, FilteredRows
 from ddviz.viewer import step_view
 from tests.synthetic import Setup, make_trace
 from tests.viewer.fixtures import write_trace
@@ -139,3 +140,21 @@ def test_a_step_view_holds_the_draft_and_the_arrays_as_recorded(tmp_path):
     assert view["draft"] is None
     assert view["arrays"]["slots"] is None
     assert view["nodes"][0]["raw_top"] is None
+
+
+def test_a_greedy_step_whose_logits_were_changed_is_held_against_the_changed_ones():
+    """A penalty keeps the raw argmax out: what was followed stands in target.filtered, with no margin."""
+    trace = make_trace(Setup(seed=3, temperature=0.0))
+    place = next(i for i, step in enumerate(trace.steps) if step.accept.num_accepted)
+    step = trace.steps[place]
+    raw, n = step.target.raw, len(step.tree.tokens)
+    other = [token + 1 for token in raw.argmax]
+    changed = FilteredRows(node_probs=[0.5] * n, top_ids=[[token] for token in raw.argmax])
+    raw.argmax, step.target.filtered = other, changed
+    view = step_view(replace(trace, steps=[*trace.steps[:place], step]), place)
+    assert differs(view) == []
+    assert view["exams"][0]["margin"] is None
+    assert view["exams"][0]["argmax"]["id"] == changed.top_ids[0][0]
+    assert "contradiction" not in " ".join(filter(None, (node["why"] for node in view["nodes"])))
+    step.target.filtered = None
+    assert differs(step_view(replace(trace, steps=[*trace.steps[:place], step]), place)) != []
