@@ -18,6 +18,8 @@ from ddviz.errors import BadValueError
 Mode = Literal["ar", "dflash", "ddtree"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 MAX_BUDGET = 1024  # the tree kernels' limit
+TARGET_TOP = 8  # m, target tokens that a trace keeps per node
+RECORDED_CANDIDATES = 16  # K that it keeps per draft position at least, so that what-if can answer other caps
 SEED_NOTE = "The same seed gives the same sampled text in one mode, not across modes."
 
 # What DDVIZ_FAULT may name: defects that the embedded engine really commits, to try the checks on.

@@ -9,10 +9,11 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ddviz.engines.base import MAX_BUDGET
+
 DEFAULT_BUDGET = 16
 DEFAULT_TOPK_CAP = 4
 DEFAULT_MAX_RUNNING_REQUESTS = 16  # a tree step holds bs*T rows of the vocabulary
-MAX_BUDGET = 1024
 
 _FLAGS = {
     "speculative_ddtree_budget": (

@@ -90,9 +90,7 @@ def _synthetic_tree(worker: Any) -> tuple[TreeBatch, torch.Tensor]:
 
 def _compiled_mask(worker: Any, tree: TreeBatch) -> torch.Tensor:
     rows = worker.model_runner.req_to_token_pool.req_to_token
-    owned = worker.model_runner.attn_backend.verify_mask
-    cells = worker.tree_width * (PREFIX_LEN + worker.tree_width)
-    mask = torch.ones(cells, dtype=torch.uint8, device=worker.device) if owned is None else owned.buffer
+    mask = worker.mask_buffer(1, PREFIX_LEN + worker.tree_width)
     compile_trees(tree, _prefix_lens(rows.device), _row_zero(rows.device), rows, mask, whole_rows=True)
     return mask
 

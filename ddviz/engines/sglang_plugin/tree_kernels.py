@@ -184,6 +184,14 @@ def _score(key):
 
 
 @triton.jit
+def first_mask_cell(seq_lens, row, node, T: tl.constexpr, BS_LANES: tl.constexpr):  # noqa: N803
+    """Where the mask row of a node begins: after T rows of every earlier request and its own."""
+    b = tl.arange(0, BS_LANES)
+    before = tl.load(seq_lens + b, mask=b < row, other=-T).to(tl.int64) + T
+    return T * tl.sum(before, axis=0) + node * (tl.load(seq_lens + row).to(tl.int64) + T)
+
+
+@triton.jit
 def _compile(
     parents,
     depths,
@@ -229,9 +237,7 @@ def _compile(
     while ancestor >= 0:
         sees = sees | (lane == ancestor)
         ancestor = tl.load(parents + row * T + ancestor)
-    b = tl.arange(0, BS_LANES)
-    before = tl.load(seq_lens + b, mask=b < row, other=-T).to(tl.int64) + T
-    first_cell = T * tl.sum(before, axis=0) + node * (seq_len + T)
+    first_cell = first_mask_cell(seq_lens, row, node, T, BS_LANES)
     tl.store(mask_out + first_cell + seq_len + lane, sees.to(tl.uint8), mask=lane < T)
     if WHOLE_ROWS:
         for start in range(0, seq_len, LANES):

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import torch
 from sglang.srt.speculative.dflash_info import DFlashVerifyInput
-from sglang.srt.speculative.dflash_info_v2 import DFlashDraftInputV2
 
 from ddviz.engines.sglang_plugin.batch import TreeBatch
 
@@ -31,20 +30,4 @@ class DDTreeVerifyInput(DFlashVerifyInput):
             draft_token_num=tree.width,
             custom_mask=mask,
             tree=tree,
-        )
-
-
-@dataclass
-class DDTreeDraftInput(DFlashDraftInputV2):
-    """What one step hands to the next: the bonus (its root) and the committed lengths."""
-
-    @classmethod
-    def of(cls, bonus_tokens: torch.Tensor, new_seq_lens: torch.Tensor) -> "DDTreeDraftInput":
-        bs, device = new_seq_lens.numel(), bonus_tokens.device
-        return cls(
-            topk_p=torch.empty((bs, 0), dtype=torch.float32, device=device),
-            topk_index=torch.empty((bs, 0), dtype=torch.int64, device=device),
-            bonus_tokens=bonus_tokens.to(torch.int64),
-            new_seq_lens=new_seq_lens.to(torch.int64),
-            hidden_states=torch.empty((bs, 0), dtype=torch.float16, device=device),
         )

@@ -28,6 +28,7 @@ from sglang.srt.speculative.spec_utils import GrammarTree, build_grammar_vocab_m
 from sglang.srt.utils.async_probe import sanitize_nan_logits
 from sglang.srt.utils.common import is_pin_memory_available
 
+from ddviz.engines.base import RECORDED_CANDIDATES
 from ddviz.engines.sglang_plugin import hooks
 from ddviz.engines.sglang_plugin.acceptance import accept_greedy, accept_sampled
 from ddviz.engines.sglang_plugin.batch import AcceptedBatch, TreeBatch
@@ -37,9 +38,9 @@ from ddviz.engines.sglang_plugin.penalties import Penalties
 from ddviz.engines.sglang_plugin.requests import tree_limits
 from ddviz.engines.sglang_plugin.self_check import check_graph_sees_the_tree
 from ddviz.engines.sglang_plugin.tracing.start import start as start_tracer
-from ddviz.engines.sglang_plugin.tracing.tracer import RECORDED_CANDIDATES, NoStep, NoTracer, trace_folder
+from ddviz.engines.sglang_plugin.tracing.tracer import NoStep, NoTracer, trace_folder
 from ddviz.engines.sglang_plugin.tree_kernels import build_trees, compile_trees
-from ddviz.engines.sglang_plugin.verify_input import DDTreeDraftInput, DDTreeVerifyInput
+from ddviz.engines.sglang_plugin.verify_input import DDTreeVerifyInput
 
 
 class DDTreeWorker(DFlashWorkerV2):
@@ -83,12 +84,6 @@ class DDTreeWorker(DFlashWorkerV2):
         """Called only where graphs are captured: what it returns becomes the tail of the draft's graph."""
         self._head.reserve(max(get_exec().graph.cuda_graph_config.decode.bs))
         return self._head
-
-    def _make_next_draft_input_prefill(self, *, bonus_tokens: torch.Tensor, seq_lens: torch.Tensor) -> Any:
-        return DDTreeDraftInput.of(bonus_tokens, seq_lens)
-
-    def _make_next_draft_input_decode(self, *, bonus_tokens: torch.Tensor, new_seq_lens: torch.Tensor) -> Any:
-        return DDTreeDraftInput.of(bonus_tokens, new_seq_lens)
 
     def forward_batch_generation(
         self,
@@ -147,7 +142,9 @@ class DDTreeWorker(DFlashWorkerV2):
             next_token_ids=emitted.view(-1),
             accept_lens=accept_lens,
             can_run_cuda_graph=ran_graph,
-            next_draft_input=DDTreeDraftInput.of(bonus, new_seq_lens),
+            next_draft_input=self._make_next_draft_input_decode(
+                bonus_tokens=bonus, new_seq_lens=new_seq_lens
+            ),
             speculative_num_draft_tokens=self.block_size,
             new_seq_lens=new_seq_lens,
             extra_keep_alive_refs=[forward_batch, tree, mask],
@@ -222,20 +219,24 @@ class DDTreeWorker(DFlashWorkerV2):
     # 3. compile
 
     def _compile(self, batch: ScheduleBatch, tree: TreeBatch) -> torch.Tensor:
-        """Fill the rest of `tree`; returns the mask, where possible the attention backend's own buffer."""
-        bs = len(batch.seq_lens)
-        backend = self.model_runner.attn_backend
-        owned = backend.verify_mask
-        if owned is not None and owned.fits(bs):
-            mask = owned.buffer
-        else:
-            _, tokens = self._host_bound(batch, self.tree_width)
-            mask = torch.empty(self.tree_width * tokens, dtype=torch.uint8, device=self.device)
+        """Fill the rest of `tree`; returns the mask."""
+        _, tokens = self._host_bound(batch, self.tree_width)
+        mask = self.mask_buffer(len(batch.seq_lens), tokens)
         req_to_token = self.model_runner.req_to_token_pool.req_to_token
         compile_trees(
             tree, batch.seq_lens, batch.req_pool_indices, req_to_token, mask, whole_rows=self._whole_mask_rows
         )
         return mask
+
+    def mask_buffer(self, bs: int, tokens: int) -> torch.Tensor:
+        """Where a mask goes: the attention backend's own buffer where it has one, else new.
+
+        tokens  at least the sum over the requests of committed length + T
+        """
+        owned = self.model_runner.attn_backend.verify_mask
+        if owned is not None and owned.fits(bs):
+            return owned.buffer
+        return torch.empty(self.tree_width * tokens, dtype=torch.uint8, device=self.device)
 
     # 4. verify
 

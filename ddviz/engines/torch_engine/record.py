@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ddviz import __version__
-from ddviz.engines.base import GenerateParams
+from ddviz.engines.base import RECORDED_CANDIDATES, TARGET_TOP, GenerateParams
 from ddviz.engines.torch_engine.probs import top_k
 from ddviz.trace import schema
 from ddviz.trace.writer import Recorder, display_list, display_rows, float32, float32_list
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from ddviz.engines.torch_engine.engine import TorchEngine
     from ddviz.engines.torch_engine.run import Committed, Draft, Run, Verdict, VerifyInput
 
-TARGET_TOP = 8  # m, target tokens kept per node
-RECORDED_CANDIDATES = 16  # K kept per position at least, so that what-if can answer other caps
 ALGORITHMS: dict[str, schema.Algorithm] = {"ar": "AR", "dflash": "DFLASH", "ddtree": "DDTREE"}
 
 

@@ -13,9 +13,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ddviz.engines.base import RECORDED_CANDIDATES
 from ddviz.engines.torch_engine.models import Pair
 from ddviz.engines.torch_engine.probs import target_probs, top_k
-from ddviz.engines.torch_engine.record import RECORDED_CANDIDATES, NoRecording, Recording
+from ddviz.engines.torch_engine.record import NoRecording, Recording
 from ddviz.engines.torch_engine.run import Committed, Draft, Run, Verdict, VerifyInput
 from ddviz.tree import (
     AcceptedPath,

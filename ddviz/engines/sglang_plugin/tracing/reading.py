@@ -10,9 +10,9 @@ import torch
 import triton
 import triton.language as tl
 
+from ddviz.engines.base import TARGET_TOP
 from ddviz.engines.sglang_plugin.batch import TreeBatch
-
-TARGET_TOP = 8  # m, target tokens kept per node
+from ddviz.engines.sglang_plugin.tree_kernels import first_mask_cell
 
 
 def tree_arrays(tree: TreeBatch, rows: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -116,9 +116,6 @@ def _gather_mask(
     node = tl.program_id(1)
     row = tl.load(rows + traced)
     lane = tl.arange(0, LANES)
-    b = tl.arange(0, BS_LANES)
-    before = tl.load(seq_lens + b, mask=b < row, other=-T).to(tl.int64) + T
-    seq_len = tl.load(seq_lens + row).to(tl.int64)
-    first = T * tl.sum(before, axis=0) + node * (seq_len + T) + seq_len
+    first = first_mask_cell(seq_lens, row, node, T, BS_LANES) + tl.load(seq_lens + row)
     cell = tl.load(mask + first + lane, mask=lane < T, other=0)
     tl.store(cells_out + (traced * T + node) * T + lane, cell, mask=lane < T)

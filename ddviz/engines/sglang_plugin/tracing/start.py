@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
+from ddviz.engines.base import TARGET_TOP
 from ddviz.engines.sglang_plugin.tracing import tracer as tracing
-from ddviz.engines.sglang_plugin.tracing.reading import TARGET_TOP
 from ddviz.engines.sglang_plugin.tracing.ring import Ring
 from ddviz.engines.sglang_plugin.tracing.writer import TraceWriter
 from ddviz.trace import schema

@@ -24,9 +24,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, get_args
 
+import msgspec
 import torch
 
 from ddviz.engines.sglang_plugin.batch import AcceptedBatch, TreeBatch
+from ddviz.engines.sglang_plugin.requests import tree_limits
 from ddviz.engines.sglang_plugin.tracing import reading
 from ddviz.engines.sglang_plugin.tracing.ring import Copied, Ring
 from ddviz.engines.sglang_plugin.tracing.steps import HostFacts
@@ -46,9 +48,6 @@ FOLDER, LEVEL = "DDVIZ_TRACE_DIR", "DDVIZ_TRACE"  # environment
 MOST_FAILURES = 3
 RING_SLOTS = 64
 RING_FULL = "the ring between the device and the writer was full"
-RECORDED_CANDIDATES = (
-    16  # K that the draft head keeps while it may be traced, so that what-if can answer other caps
-)
 
 logger = logging.getLogger(__name__)
 
@@ -326,17 +325,15 @@ class Tracer(NoTracer):
 
     def _begin(self, req: Any, traced: Traced) -> None:
         params = req.sampling_params
-        asked = (params.custom_params or {}).get("ddtree") or {}
-        header = schema.Header(
-            **{name: getattr(self.header, name) for name in self.header.__struct_fields__}
-            | {
-                "created": datetime.now(UTC).isoformat(timespec="seconds"),
-                "budget": asked.get("budget", self.header.budget),
-                "topk_cap": asked.get("topk_cap", self.header.topk_cap),
-                "sampling": sampling_of(params),
-                "level": traced.level,
-                "request_id": traced.rid,
-            }
+        budget, topk_cap = tree_limits(params.custom_params, self.header.budget, self.header.topk_cap)
+        header = msgspec.structs.replace(
+            self.header,
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            budget=budget,
+            topk_cap=topk_cap,
+            sampling=sampling_of(params),
+            level=traced.level,
+            request_id=traced.rid,
         )
         traced.begun = True
         path = self.folder / f"{_file_name(traced.rid)}.ddviz"
