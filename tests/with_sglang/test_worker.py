@@ -13,11 +13,10 @@ from sglang.srt.model_executor.forward_batch_info import ForwardMode
 
 from ddviz.check.doctor import examine
 from ddviz.engines.sglang_plugin.penalties import Penalties
-from ddviz.engines.sglang_plugin.tracing.ring import Ring
-from ddviz.engines.sglang_plugin.tracing.tracer import NoTracer, Tracer
-from ddviz.engines.sglang_plugin.tracing.writer import TraceWriter
-from ddviz.trace import load, schema
+from ddviz.engines.sglang_plugin.tracing.tracer import NoTracer
+from ddviz.trace import load
 from ddviz.tree import follow_verified_tree, sample_tree_paths
+from tests.engines.sglang_plugin.twins import new_tracer, note_rejected
 
 VOCABULARY, BLOCK, BUDGET, CAP, WIDTH, ROW_WIDTH = 24, 3, 4, 2, 5, 64
 EOS = 0
@@ -130,13 +129,7 @@ def sampling_twin(
     probs = target_probs.numpy()
     twin = sample_tree_paths(candidates.numpy(), *links, probs, coins, final, accept_index.shape[1])
     take(twin, predicts, accept_index, accept_token_num)
-    for b in range(len(probs)):  # the kernel's scratch: what was refused at the end of the path
-        count = int(accept_token_num[b])
-        last = int(accept_index[b, count]) - b * WIDTH
-        child = int(links[1][b, last]) if count < accept_index.shape[1] - 1 else -1
-        while child != -1:
-            draft_probs[b, last, candidates[b, child]] = target_probs[b, last, candidates[b, child]]
-            child = int(links[2][b, child])
+    note_rejected(draft_probs, probs, candidates, *links[1:], accept_index, accept_token_num)
 
 
 def take(twin, predicts, accept_index, accept_token_num):
@@ -311,26 +304,19 @@ def test_a_greedy_row_beside_sampled_ones_says_what_it_says_alone(made):
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_traced_steps_of_the_worker_pass_the_doctor(made, tmp_path, temperature):
     worker, tables = made
-    header = schema.Header(
-        created="2026-11-29T00:00:00+00:00",
-        engine=schema.EngineInfo(name="sglang", version="0.5.17"),
-        algorithm="DDTREE",
-        target="table",
+    tracer = worker._tracer = new_tracer(
+        tmp_path,
         block_size=BLOCK,
         budget=BUDGET,
         topk_cap=CAP,
-        sampling=schema.SamplingParams(),
         vocab_size=VOCABULARY,
-        request_id="",
+        row_width=ROW_WIDTH,
     )
-    ring = Ring(8, 200_000, "cpu")
-    writer = TraceWriter(ring, lambda token: bytes([97 + token]))
-    worker._tracer = Tracer(tmp_path, header, ring, writer, ROW_WIDTH)
     reqs = [Request("a", temperature), Request("b", temperature, presence_penalty=1.0)]
     said = generate(worker, tables, reqs)
-    writer.close(30)
+    tracer.writer.close(30)
     traces = {trace.header.request_id: trace for trace in map(load, tmp_path.glob("*.ddviz"))}
-    assert worker._tracer.failures == 0
+    assert tracer.failures == 0
     for req, output in zip(reqs, said, strict=True):
         trace = traces[req.rid]
         assert trace.end.output_ids == output

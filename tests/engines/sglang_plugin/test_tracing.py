@@ -11,17 +11,15 @@ import torch
 from ddviz.check.doctor import examine
 from ddviz.engines.sglang_plugin.batch import AcceptedBatch, TreeBatch
 from ddviz.engines.sglang_plugin.commit import KVPacker
-from ddviz.engines.sglang_plugin.tracing.ring import Ring
 from ddviz.engines.sglang_plugin.tracing.tracer import (
     NO_STEP,
-    Tracer,
     asked_level,
     sampling_of,
 )
-from ddviz.engines.sglang_plugin.tracing.writer import TraceWriter
 from ddviz.engines.sglang_plugin.tree_kernels import build_trees, compile_trees
-from ddviz.trace import load, schema
+from ddviz.trace import load
 from ddviz.tree import follow_verified_tree, sample_tree_paths, target_probs
+from tests.engines.sglang_plugin.twins import new_tracer, note_rejected
 
 VOCABULARY, BLOCK, BUDGET, CAP, CANDIDATES = 24, 4, 6, 3, 6
 WIDTH, ROW_WIDTH = BUDGET + 1, 128
@@ -74,21 +72,17 @@ class Engine:
     """Steps of DDTreeWorker without SGLang: the same calls in the same order."""
 
     def __init__(self, folder, ring_slots=8, default_level=None):
-        header = schema.Header(
-            created="2026-11-29T00:00:00+00:00",
-            engine=schema.EngineInfo(name="sglang", version="0.5.17"),
-            algorithm="DDTREE",
-            target="table",
+        self.tracer = new_tracer(
+            folder,
             block_size=BLOCK,
             budget=BUDGET,
             topk_cap=CAP,
-            sampling=schema.SamplingParams(),
             vocab_size=VOCABULARY,
-            request_id="",
+            row_width=ROW_WIDTH,
+            ring_slots=ring_slots,
+            default_level=default_level,
         )
-        ring = Ring(ring_slots, 200_000, "cpu")
-        self.writer = TraceWriter(ring, lambda token: bytes([97 + token]))
-        self.tracer = Tracer(folder, header, ring, self.writer, ROW_WIDTH, default_level)
+        self.writer = self.tracer.writer
         self.folder = folder
         self.table = torch.randn((VOCABULARY, VOCABULARY), generator=torch.Generator().manual_seed(1)) * 2
         self.table[:, STOP] -= 4
@@ -191,21 +185,12 @@ class Engine:
         twin = sample_tree_paths(*links, probs, coins, final, BLOCK)
         accepted = _tensors(twin)
         rejected = torch.zeros(probs.shape)
-        for b in range(len(reqs)):
-            self._note_rejected(rejected[b], probs[b], links, accepted, b)
+        tokens, _, next_token, next_sibling = links
+        path = accepted.accept_index, accepted.num_accepted
+        note_rejected(rejected, probs, tokens, next_token, next_sibling, *path)
         tensors = (torch.from_numpy(a) for a in (coins, final))
         trace.sampled(slice(0, len(reqs)), tree, torch.from_numpy(probs), rejected, accepted, *tensors)
         return accepted
-
-    def _note_rejected(self, rejected, probs, links, accepted, b):
-        """As the kernel leaves its scratch: the mass of the children refused at the path's last node."""
-        tokens, _, next_token, next_sibling = links
-        count = int(accepted.num_accepted[b])
-        last = int(accepted.accept_index[b, count]) - b * WIDTH
-        child = next_token[b, last] if count < BLOCK - 1 else -1
-        while child != -1:
-            rejected[last, tokens[b, child]] = float(probs[last, tokens[b, child]])
-            child = next_sibling[b, child]
 
 
 def _tensors(twin):
