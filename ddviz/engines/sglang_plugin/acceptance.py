@@ -16,7 +16,7 @@ from sglang.srt.sampling.sampling_batch_info import SamplingBatchInfo
 from sglang.srt.speculative.eagle_utils import _seeded_verify_coins
 
 from ddviz.engines.sglang_plugin.batch import AcceptedBatch, TreeBatch
-from ddviz.engines.sglang_plugin.tracing.tracer import NoStep
+from ddviz.engines.sglang_plugin.tracing.traced_step import NoStep
 
 GREEDY_COIN = 0.5
 PROBS_BYTES = 1 << 30  # target probabilities held at once; a larger batch is sampled in parts

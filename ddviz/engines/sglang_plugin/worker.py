@@ -38,7 +38,8 @@ from ddviz.engines.sglang_plugin.penalties import Penalties
 from ddviz.engines.sglang_plugin.requests import tree_limits
 from ddviz.engines.sglang_plugin.self_check import check_graph_sees_the_tree
 from ddviz.engines.sglang_plugin.tracing.start import start as start_tracer
-from ddviz.engines.sglang_plugin.tracing.tracer import NoStep, NoTracer, trace_folder
+from ddviz.engines.sglang_plugin.tracing.traced_step import NoStep
+from ddviz.engines.sglang_plugin.tracing.tracer import NoTracer, trace_folder
 from ddviz.engines.sglang_plugin.tree_kernels import build_trees, compile_trees
 from ddviz.engines.sglang_plugin.verify_input import DDTreeVerifyInput
 

@@ -1,23 +1,20 @@
-"""What the worker and the hooks call: which requests are traced, and the course of one step.
+"""What the worker and the hooks call: which requests are traced, and what became of their steps.
 
-In:  batches of requests as the scheduler has them, tensors as the stages of a step leave them.
+In:  batches of requests as the scheduler has them, and the results that it took.
 Out: jobs for the writer's thread.
-Not here: what is read (reading.py), how it is written (writer.py).
+Not here: the course of one step (traced_step.py), how it is written (writer.py).
 
 A request is traced where its `custom_params` say so, {"ddviz": {"level": "standard"}}, or where the server
 traces all (DDVIZ_TRACE=light or standard). A step in which nobody is traced costs a look at every request.
 
-    step()       before draft       which rows are traced; NO_STEP where none is
-    keep, raw    between stages     what a later stage overwrites
-    launched()   after commit       everything copied towards the host
+    step()       before draft: which rows are traced; NO_STEP where none is
     settled()    when the scheduler took the result: emitted tokens, finish; the writer gets the step
 """
 
-import functools
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -25,13 +22,10 @@ from pathlib import Path
 from typing import Any, get_args
 
 import msgspec
-import torch
 
-from ddviz.engines.sglang_plugin.batch import AcceptedBatch, TreeBatch
 from ddviz.engines.sglang_plugin.requests import tree_limits
-from ddviz.engines.sglang_plugin.tracing import reading
-from ddviz.engines.sglang_plugin.tracing.ring import Copied, Ring
-from ddviz.engines.sglang_plugin.tracing.steps import HostFacts
+from ddviz.engines.sglang_plugin.tracing.ring import Ring
+from ddviz.engines.sglang_plugin.tracing.traced_step import NO_STEP, NoStep, Pending, Traced, TracedStep
 from ddviz.engines.sglang_plugin.tracing.writer import (
     Begin,
     Ended,
@@ -47,7 +41,6 @@ KEY = "ddviz"
 FOLDER, LEVEL = "DDVIZ_TRACE_DIR", "DDVIZ_TRACE"  # environment
 MOST_FAILURES = 3
 RING_SLOTS = 64
-RING_FULL = "the ring between the device and the writer was full"
 
 logger = logging.getLogger(__name__)
 
@@ -67,39 +60,6 @@ def asked_level(custom_params: dict[str, Any] | None, default: str | None) -> sc
     return level if level in get_args(schema.CaptureLevel) else "standard"
 
 
-@dataclass(slots=True)
-class Traced:
-    """One request under way."""
-
-    rid: str  # of the request and of its trace
-    level: schema.CaptureLevel
-    steps: int = 0  # launched
-    written: int = 0  # settled
-    begun: bool = False
-
-
-class NoStep:
-    """A step in which nobody is traced."""
-
-    def keep(self, **tensors: torch.Tensor) -> None: ...
-    def tree(self, tree: TreeBatch, mask: torch.Tensor, seq_lens: torch.Tensor) -> None: ...
-    def raw(self, logits: torch.Tensor, tree: TreeBatch) -> None: ...
-    def adjusted(self, logits: torch.Tensor, tree: TreeBatch) -> None: ...
-    def sampled(self, *tensors: torch.Tensor | slice) -> None: ...
-    def launched(self, result: Any, graph: bool) -> None: ...
-
-    @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        yield
-
-    @property
-    def moves(self) -> torch.Tensor | None:
-        return None
-
-
-NO_STEP = NoStep()
-
-
 class NoTracer:
     """A server that traces nothing."""
 
@@ -108,149 +68,6 @@ class NoTracer:
 
     def prefilled(self, reqs: list[Any]) -> None: ...
     def settled(self, reqs: list[Any], ended: list[bool], before: list[int], result: Any) -> None: ...
-
-
-@dataclass
-class Pending:
-    """A step whose arrays are under way, hung on SGLang's result until the scheduler has taken it."""
-
-    copied: Copied | None
-    lost: str  # why it is not, where it is not copied
-    rows: list[tuple[Traced, HostFacts]]
-    events: list[tuple[str, torch.cuda.Event, torch.cuda.Event]]
-
-    def times_us(self) -> dict[str, float]:
-        return {name: round(1000 * begin.elapsed_time(end), 1) for name, begin, end in self.events}
-
-
-def _harmless(method: Callable[..., None]) -> Callable[..., None]:
-    """A failing tracer never breaks serving: after an error the rest of the step is not traced."""
-
-    @functools.wraps(method)
-    def guarded(self: "TracedStep", *args: Any, **kwargs: Any) -> None:
-        if not self.broken:
-            with self.tracer.guarded():
-                self.broken = True
-                method(self, *args, **kwargs)
-                self.broken = False
-
-    return guarded
-
-
-class TracedStep(NoStep):
-    """A step some rows of which are traced. Its tensors are those rows' alone."""
-
-    def __init__(
-        self, tracer: "Tracer", batch: Any, rows: list[int], traced: list[Traced], width: int, path_len: int
-    ) -> None:
-        self.tracer, self._batch = tracer, batch
-        self.broken = False
-        self._copied: Copied | None = None
-        self._row_list, self._traced = rows, traced
-        device = batch.seq_lens.device
-        self._rows = torch.tensor(rows, device=device)
-        self._kept: dict[str, torch.Tensor] = {"seq_len": batch.seq_lens[self._rows].long()}
-        self._events: list[tuple[str, torch.cuda.Event, torch.cuda.Event]] = []
-        self._sampled: list[dict[str, torch.Tensor]] = []
-        self._moves = torch.zeros((len(batch.reqs), path_len, 2), dtype=torch.int64, device=device)
-
-    @property
-    def moves(self) -> torch.Tensor:
-        """[bs, S, 2] where the packing kernel notes source and destination slots."""
-        return self._moves
-
-    @_harmless
-    def keep(self, **tensors: torch.Tensor) -> None:
-        """Tensors [bs, ...]: the traced rows are copied at once."""
-        self._kept |= {name: tensor[self._rows] for name, tensor in tensors.items()}
-
-    @_harmless
-    def tree(self, tree: TreeBatch, mask: torch.Tensor, seq_lens: torch.Tensor) -> None:
-        self._kept |= reading.tree_arrays(tree, self._rows)
-        self._kept["mask"] = reading.mask_cells(mask, seq_lens, tree.width, self._rows)
-
-    @_harmless
-    def raw(self, logits: torch.Tensor, tree: TreeBatch) -> None:
-        self._kept |= reading.raw_statistics(logits, tree, self._rows)
-
-    @_harmless
-    def adjusted(self, logits: torch.Tensor, tree: TreeBatch) -> None:
-        """Logits [bs*T, V] of a greedy step after something changed them: what its argmax was taken from."""
-        bs, width = tree.tokens.shape
-        probs = torch.softmax(logits.view(bs, width, -1)[self._rows].float(), dim=-1)
-        self._kept |= reading.filtered_statistics(probs, tree, self._rows)
-
-    @_harmless
-    def sampled(
-        self,
-        part: slice,
-        tree: TreeBatch,
-        probs: torch.Tensor,
-        rejected: torch.Tensor,
-        accepted: AcceptedBatch,
-        coins: torch.Tensor,
-        final_coins: torch.Tensor,
-    ) -> None:
-        """After the sampling kernel, for the rows `part` of the batch that it was given."""
-        own = [row for row in self._row_list if part.start <= row < part.stop]
-        if not own:
-            return
-        rows = torch.tensor(own, device=probs.device)
-        local = rows - part.start
-        path_end = accepted.num_accepted[rows].long().unsqueeze(1)
-        last = accepted.accept_index[rows].gather(1, path_end).squeeze(1).long()
-        bonus = accepted.predicts[last].long()
-        draw = reading.bonus_draw(probs[local], rejected[local], last - rows * tree.width, bonus)
-        statistics = reading.filtered_statistics(probs[local], tree, rows)
-        self._sampled.append({**statistics, **draw, "coins": coins[rows], "final_coin": final_coins[rows]})
-
-    @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        begin = self._mark()
-        yield
-        end = self._mark()
-        if begin is not None and end is not None:
-            self._events.append((name, begin, end))
-
-    def launched(self, result: Any, graph: bool) -> None:
-        """Copy all that was kept towards the host; hang what is known on the result."""
-        self._copy()
-        with self.tracer.guarded():
-            lost = "tracing failed, see the server's log" if self.broken else RING_FULL
-            facts = self._facts(graph)
-            for request in self._traced:
-                request.steps += 1
-            rows = list(zip(self._traced, facts, strict=True))
-            result.ddviz_step = Pending(self._copied, lost, rows, self._events)
-
-    @_harmless
-    def _copy(self) -> None:
-        for name in self._sampled[0] if self._sampled else ():
-            self._kept[name] = torch.cat([part[name] for part in self._sampled])
-        moves = self._moves[self._rows]
-        self._kept |= {"src_slots": moves[..., 0].contiguous(), "dst_slots": moves[..., 1].contiguous()}
-        self._copied = self.tracer.ring.put(self._kept)
-
-    def _facts(self, graph: bool) -> list[HostFacts]:
-        return [
-            HostFacts(
-                index=request.steps,
-                batch_id=int(self._batch.forward_iter or 0),
-                batch_size=len(self._batch.reqs),
-                row=row,
-                graph=graph,
-                reserved_len=int(self._batch.reqs[row].kv.kv_allocated_len),
-                row_width=self.tracer.row_width,
-            )
-            for row, request in zip(self._row_list, self._traced, strict=True)
-        ]
-
-    def _mark(self) -> torch.cuda.Event | None:
-        if self._rows.device.type != "cuda":
-            return None
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
-        return event
 
 
 @dataclass

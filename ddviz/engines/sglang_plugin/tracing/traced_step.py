@@ -1,0 +1,206 @@
+"""One step some rows of which are traced, from before draft until its arrays are on their way to the host.
+
+In:  the tensors that the stages of the step leave, in the worker.
+Out: Pending, hung on the step's result: the scheduler takes it when it takes the result (tracer.py).
+Not here: what is read from the tensors (reading.py), which requests are traced (tracer.py).
+
+    keep, tree, raw, sampled   between stages: what a later stage overwrites
+    launched()                 after commit: everything copied towards the host
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ddviz.engines.sglang_plugin.batch import AcceptedBatch, TreeBatch
+from ddviz.engines.sglang_plugin.tracing import reading
+from ddviz.engines.sglang_plugin.tracing.ring import Copied
+from ddviz.engines.sglang_plugin.tracing.steps import HostFacts
+from ddviz.trace import schema
+
+if TYPE_CHECKING:
+    from ddviz.engines.sglang_plugin.tracing.tracer import Tracer
+
+RING_FULL = "the ring between the device and the writer was full"
+
+
+@dataclass(slots=True)
+class Traced:
+    """One request under way."""
+
+    rid: str  # of the request and of its trace
+    level: schema.CaptureLevel
+    steps: int = 0  # launched
+    written: int = 0  # settled
+    begun: bool = False
+
+
+class NoStep:
+    """A step in which nobody is traced."""
+
+    def keep(self, **tensors: torch.Tensor) -> None: ...
+    def tree(self, tree: TreeBatch, mask: torch.Tensor, seq_lens: torch.Tensor) -> None: ...
+    def raw(self, logits: torch.Tensor, tree: TreeBatch) -> None: ...
+    def adjusted(self, logits: torch.Tensor, tree: TreeBatch) -> None: ...
+    def sampled(self, *tensors: torch.Tensor | slice) -> None: ...
+    def launched(self, result: Any, graph: bool) -> None: ...
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        yield
+
+    @property
+    def moves(self) -> torch.Tensor | None:
+        return None
+
+
+NO_STEP = NoStep()
+
+
+@dataclass
+class Pending:
+    """A step whose arrays are under way, hung on SGLang's result until the scheduler has taken it."""
+
+    copied: Copied | None
+    lost: str  # why it is not, where it is not copied
+    rows: list[tuple[Traced, HostFacts]]
+    events: list[tuple[str, torch.cuda.Event, torch.cuda.Event]]
+
+    def times_us(self) -> dict[str, float]:
+        return {name: round(1000 * begin.elapsed_time(end), 1) for name, begin, end in self.events}
+
+
+def _harmless(method: Callable[..., None]) -> Callable[..., None]:
+    """A failing tracer never breaks serving: after an error the rest of the step is not traced."""
+
+    @functools.wraps(method)
+    def guarded(self: TracedStep, *args: Any, **kwargs: Any) -> None:
+        if not self.broken:
+            with self.tracer.guarded():
+                self.broken = True
+                method(self, *args, **kwargs)
+                self.broken = False
+
+    return guarded
+
+
+class TracedStep(NoStep):
+    """A step some rows of which are traced. Its tensors are those rows' alone."""
+
+    def __init__(
+        self, tracer: Tracer, batch: Any, rows: list[int], traced: list[Traced], width: int, path_len: int
+    ) -> None:
+        self.tracer, self._batch = tracer, batch
+        self.broken = False
+        self._copied: Copied | None = None
+        self._row_list, self._traced = rows, traced
+        device = batch.seq_lens.device
+        self._rows = torch.tensor(rows, device=device)
+        self._kept: dict[str, torch.Tensor] = {"seq_len": batch.seq_lens[self._rows].long()}
+        self._events: list[tuple[str, torch.cuda.Event, torch.cuda.Event]] = []
+        self._sampled: list[dict[str, torch.Tensor]] = []
+        self._moves = torch.zeros((len(batch.reqs), path_len, 2), dtype=torch.int64, device=device)
+
+    @property
+    def moves(self) -> torch.Tensor:
+        """[bs, S, 2] where the packing kernel notes source and destination slots."""
+        return self._moves
+
+    @_harmless
+    def keep(self, **tensors: torch.Tensor) -> None:
+        """Tensors [bs, ...]: the traced rows are copied at once."""
+        self._kept |= {name: tensor[self._rows] for name, tensor in tensors.items()}
+
+    @_harmless
+    def tree(self, tree: TreeBatch, mask: torch.Tensor, seq_lens: torch.Tensor) -> None:
+        self._kept |= reading.tree_arrays(tree, self._rows)
+        self._kept["mask"] = reading.mask_cells(mask, seq_lens, tree.width, self._rows)
+
+    @_harmless
+    def raw(self, logits: torch.Tensor, tree: TreeBatch) -> None:
+        self._kept |= reading.raw_statistics(logits, tree, self._rows)
+
+    @_harmless
+    def adjusted(self, logits: torch.Tensor, tree: TreeBatch) -> None:
+        """Logits [bs*T, V] of a greedy step after something changed them: what its argmax was taken from."""
+        bs, width = tree.tokens.shape
+        probs = torch.softmax(logits.view(bs, width, -1)[self._rows].float(), dim=-1)
+        self._kept |= reading.filtered_statistics(probs, tree, self._rows)
+
+    @_harmless
+    def sampled(
+        self,
+        part: slice,
+        tree: TreeBatch,
+        probs: torch.Tensor,
+        rejected: torch.Tensor,
+        accepted: AcceptedBatch,
+        coins: torch.Tensor,
+        final_coins: torch.Tensor,
+    ) -> None:
+        """After the sampling kernel, for the rows `part` of the batch that it was given."""
+        own = [row for row in self._row_list if part.start <= row < part.stop]
+        if not own:
+            return
+        rows = torch.tensor(own, device=probs.device)
+        local = rows - part.start
+        path_end = accepted.num_accepted[rows].long().unsqueeze(1)
+        last = accepted.accept_index[rows].gather(1, path_end).squeeze(1).long()
+        bonus = accepted.predicts[last].long()
+        draw = reading.bonus_draw(probs[local], rejected[local], last - rows * tree.width, bonus)
+        statistics = reading.filtered_statistics(probs[local], tree, rows)
+        self._sampled.append({**statistics, **draw, "coins": coins[rows], "final_coin": final_coins[rows]})
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        begin = self._mark()
+        yield
+        end = self._mark()
+        if begin is not None and end is not None:
+            self._events.append((name, begin, end))
+
+    def launched(self, result: Any, graph: bool) -> None:
+        """Copy all that was kept towards the host; hang what is known on the result."""
+        self._copy()
+        with self.tracer.guarded():
+            lost = "tracing failed, see the server's log" if self.broken else RING_FULL
+            facts = self._facts(graph)
+            for request in self._traced:
+                request.steps += 1
+            rows = list(zip(self._traced, facts, strict=True))
+            result.ddviz_step = Pending(self._copied, lost, rows, self._events)
+
+    @_harmless
+    def _copy(self) -> None:
+        for name in self._sampled[0] if self._sampled else ():
+            self._kept[name] = torch.cat([part[name] for part in self._sampled])
+        moves = self._moves[self._rows]
+        self._kept |= {"src_slots": moves[..., 0].contiguous(), "dst_slots": moves[..., 1].contiguous()}
+        self._copied = self.tracer.ring.put(self._kept)
+
+    def _facts(self, graph: bool) -> list[HostFacts]:
+        return [
+            HostFacts(
+                index=request.steps,
+                batch_id=int(self._batch.forward_iter or 0),
+                batch_size=len(self._batch.reqs),
+                row=row,
+                graph=graph,
+                reserved_len=int(self._batch.reqs[row].kv.kv_allocated_len),
+                row_width=self.tracer.row_width,
+            )
+            for row, request in zip(self._row_list, self._traced, strict=True)
+        ]
+
+    def _mark(self) -> torch.cuda.Event | None:
+        if self._rows.device.type != "cuda":
+            return None
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
