@@ -42,6 +42,7 @@ def made(monkeypatch, tmp_path):
     from ddviz.engines.sglang_plugin import worker as module
     from ddviz.engines.sglang_plugin.commit import KVPacker
     from ddviz.engines.sglang_plugin.draft_head import DraftHead
+    from ddviz.engines.sglang_plugin.step_buffers import StageGraphs
 
     tables = Tables()
     monkeypatch.setattr(torch.Tensor, "record_stream", lambda self, stream: None)  # the CPU has none
@@ -69,18 +70,22 @@ def made(monkeypatch, tmp_path):
     worker._target_worker = SimpleNamespace(model_runner=target_runner, forward_batch_generation=forward)
     worker.model_runner, worker.device = target_runner, "cpu"
     worker.block_size, worker.tree_width, worker.budget, worker.topk_cap = BLOCK, WIDTH, BUDGET, CAP
-    worker.candidates, worker._whole_mask_rows, worker._limits = 6, False, None
+    worker.candidates, worker._whole_mask_rows, worker._limits = 6, False, []
     worker._mask_token_id, worker._draft_block_spec_info = 1, None
-    worker._path_offsets = torch.arange(BLOCK)
+    worker._offsets = torch.arange(BLOCK)
+    worker._graphs, worker._path_hidden = StageGraphs(), None
     worker._draft_block_ids_buf = None
     worker.draft_model_runner = SimpleNamespace(forward=lambda batch: draft_forward(tables, batch))
     worker._head = DraftHead(SimpleNamespace(weight=torch.eye(VOCABULARY)), BLOCK, k=6, tp_group=OneRank())
     kv = torch.zeros((8 * ROW_WIDTH + 1, 1))
     worker._packer = KVPacker(SimpleNamespace(kv_buffer=[kv]))
     worker._penalties = Penalties(8, VOCABULARY, "cpu")
+    worker._reserve(8)
     worker._tracer = NoTracer()
-    worker.appended = []
-    worker._append_target_hidden_to_draft_kv_by_loc = lambda **given: worker.appended.append(given)
+    worker.appended = []  # how many rows each step gave to the drafter
+    worker._append_target_hidden_to_draft_kv_by_loc = lambda **given: worker.appended.extend(
+        given["commit_lens"].tolist()
+    )
     return worker, tables
 
 
@@ -256,8 +261,7 @@ def test_a_greedy_batch_says_what_the_target_says_alone(made):
     ]
     reqs[1].origin_input_ids, reqs[2].origin_input_ids = [5, 6, 11], [5, 6, 18]
     assert generate(worker, tables, reqs) == [alone(tables, req) for req in reqs]
-    longest = max(int(given["commit_lens"].max()) for given in worker.appended)
-    assert longest > 1  # something was accepted
+    assert max(worker.appended) > 1  # something was accepted
 
 
 @pytest.mark.parametrize(

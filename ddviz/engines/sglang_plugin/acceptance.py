@@ -1,7 +1,7 @@
 """Stage 4 of 5, draft -> build -> compile -> VERIFY -> commit: which path the target accepts.
 
-In:  the target's logits [bs*T, V] of one step, TreeBatch, what the requests ask for.
-Out: AcceptedBatch, the same contract from both derivations.
+In:  the target's logits [bs*T, V] of one step or their argmax, TreeBatch, what the requests ask for.
+Out: AcceptedBatch filled in, the same contract from both derivations.
 Not here: what changes the logits before (worker.py, penalties.py), the kernels themselves (sglang-kernel),
      their twins in numpy (ddviz/tree/accept.py).
 
@@ -22,13 +22,12 @@ GREEDY_COIN = 0.5
 PROBS_BYTES = 1 << 30  # target probabilities held at once; a larger batch is sampled in parts
 
 
-def accept_greedy(tree: TreeBatch, logits: torch.Tensor, max_path_len: int) -> AcceptedBatch:
+def accept_greedy(out: AcceptedBatch, tree: TreeBatch, best: torch.Tensor) -> None:
     """Follow the child that equals the argmax until there is none; that argmax is the bonus.
 
-    logits        [bs*T, V]
-    max_path_len  S, root included
+    best  [bs, T] int64, the argmax of every node's logits
     """
-    out = _empty(tree, max_path_len)
+    out.clear()
     verify_tree_greedy(
         predicts=out.predicts,
         accept_index=out.accept_index,
@@ -37,28 +36,27 @@ def accept_greedy(tree: TreeBatch, logits: torch.Tensor, max_path_len: int) -> A
         retrive_index=tree.retrieve_index,
         retrive_next_token=tree.next_token,
         retrive_next_sibling=tree.next_sibling,
-        target_predict=logits.argmax(dim=-1).view_as(tree.tokens),
+        target_predict=best,
     )
-    return out
 
 
 def accept_sampled(
+    out: AcceptedBatch,
     tree: TreeBatch,
     logits: torch.Tensor,
     info: SamplingBatchInfo,
     seq_lens: torch.Tensor,
-    max_path_len: int,
     threshold_single: float,
     threshold_acc: float,
     trace: NoStep,
-) -> AcceptedBatch:
+) -> None:
     """One coin a node against the running sum of its children, the bonus from what is left of the row.
 
     logits    [bs*T, V], adjusted
     info      temperature, top-k and top-p of every request, its seed where inference is deterministic
     seq_lens  [bs] committed lengths, which seeded coins depend on
     """
-    out = _empty(tree, max_path_len)
+    out.clear()
     bs, width = tree.tokens.shape
     coins, final_coins = _coins(info, seq_lens, width, tree.tokens.device)
     greedy = (info.top_ks == 1).view(bs, 1) if info.is_any_greedy else None
@@ -87,7 +85,6 @@ def accept_sampled(
             deterministic=True,
         )
         trace.sampled(rows, tree, probs, rejected, out, coins, final_coins)
-    return out
 
 
 def _target_probs(
@@ -126,13 +123,3 @@ def _coins(
         )
     bs = seq_lens.shape[0]
     return torch.rand((bs, width), device=device), torch.rand((bs,), device=device)
-
-
-def _empty(tree: TreeBatch, max_path_len: int) -> AcceptedBatch:
-    bs, width = tree.tokens.shape
-    device = tree.tokens.device
-    return AcceptedBatch(
-        predicts=torch.zeros(bs * width, dtype=torch.int32, device=device),
-        accept_index=torch.full((bs, max_path_len), -1, dtype=torch.int32, device=device),
-        num_accepted=torch.empty(bs, dtype=torch.int32, device=device),
-    )

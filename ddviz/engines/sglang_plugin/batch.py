@@ -1,8 +1,9 @@
-"""What the stages hand on, for a batch of requests: the trees, and the paths accepted in them.
+"""What the stages hand on, for a batch of requests: the trees, the paths accepted in them, what is emitted.
 
 Not here: how they come about (tree_kernels.py, acceptance.py), what becomes of them (commit.py).
 """
 
+import dataclasses
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -49,6 +50,10 @@ class TreeBatch:
         """T, the nodes that the target verifies a request."""
         return self.tokens.shape[1]
 
+    def first(self, bs: int) -> "TreeBatch":
+        """The trees of the first bs requests; the same memory."""
+        return TreeBatch(*(getattr(self, field.name)[:bs] for field in dataclasses.fields(self)))
+
 
 class AcceptedBatch(NamedTuple):
     """The acceptance kernels' own layout. Flat ids are row*T + node."""
@@ -57,7 +62,20 @@ class AcceptedBatch(NamedTuple):
     accept_index: torch.Tensor  # [bs, S] int32 flat, root first, -1 beyond the path
     num_accepted: torch.Tensor  # [bs] int32, root and bonus not counted
 
-    def rows(self, values: torch.Tensor) -> torch.Tensor:
-        """Rows [bs, S, ...] of values [bs*T, ...] along the paths; beyond a path's end, row 0."""
-        flat = self.accept_index.clamp(min=0)
-        return values[flat.view(-1)].view(*flat.shape, *values.shape[1:])
+    @classmethod
+    def empty(cls, bs: int, width: int, max_path_len: int, device: torch.device | str) -> "AcceptedBatch":
+        return cls(
+            predicts=torch.zeros(bs * width, dtype=torch.int32, device=device),
+            accept_index=torch.full((bs, max_path_len), -1, dtype=torch.int32, device=device),
+            num_accepted=torch.zeros(bs, dtype=torch.int32, device=device),
+        )
+
+    def first(self, bs: int) -> "AcceptedBatch":
+        """The paths of the first bs requests; the same memory."""
+        width = self.predicts.shape[0] // self.num_accepted.shape[0]
+        return AcceptedBatch(self.predicts[: bs * width], self.accept_index[:bs], self.num_accepted[:bs])
+
+    def clear(self) -> None:
+        """As the kernels want it: they write what they accept and nothing else."""
+        self.predicts.zero_()
+        self.accept_index.fill_(-1)

@@ -1,7 +1,7 @@
 """Stage 5 of 5, draft -> build -> compile -> verify -> COMMIT: keep the accepted path, wherever it came from.
 
-In:  AcceptedBatch of either derivation, the step's slots, the target's KV pool and hidden states.
-Out: accepted nodes' KV packed to the front slots, their hidden states in order, the emitted tokens.
+In:  AcceptedBatch of either derivation, the step's slots, the target's KV pool.
+Out: accepted nodes' KV packed to the front slots; the emitted tokens, the rows whose hidden states go on.
 Not here: the drafter's KV, which the worker appends from those hidden states.
 
     node   0  1  2  3  4         accepted path 0, 2, 4
@@ -16,9 +16,25 @@ import triton
 import triton.language as tl
 
 from ddviz.engines.sglang_plugin.batch import AcceptedBatch
+from ddviz.engines.sglang_plugin.step_buffers import StepBuffers
 
 TILE_BYTES = 1024
 _SCALES = ("k_scale_buffer", "index_k_with_scale_buffer")
+
+
+def settle(step: StepBuffers, offsets: torch.Tensor) -> None:
+    """From the accepted paths to what a step emits, and to where its KV will lie.
+
+    offsets  [S] int64, 0 .. S-1
+    """
+    accepted, path_len = step.accepted, offsets.shape[0]
+    torch.add(accepted.num_accepted, 1, out=step.accept_lens)
+    torch.add(step.seq_lens, step.accept_lens, out=step.new_seq_lens)
+    step.path.copy_(accepted.accept_index.clamp(min=0).view(-1))
+    step.emitted.copy_(accepted.predicts[step.path].view_as(step.emitted))
+    torch.gather(step.emitted, 1, accepted.num_accepted.long().unsqueeze(1), out=step.bonus.unsqueeze(1))
+    step.front_slots.copy_(step.tree.slots[:, :path_len])
+    torch.add(step.seq_lens.unsqueeze(1), offsets, out=step.positions)
 
 
 class KVPacker:

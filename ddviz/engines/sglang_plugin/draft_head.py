@@ -26,20 +26,20 @@ class DraftHead:
         self.reserve(0)
 
     def reserve(self, max_bs: int) -> None:
-        """Room for what a CUDA graph of up to max_bs requests leaves; before its capture."""
+        """Room for the lists of up to max_bs requests, at addresses that stay; before graphs are captured."""
         shape, device = (max_bs * (self.block_size - 1), self.k), self._weight.device
         self._logprobs = torch.empty(shape, dtype=torch.float32, device=device)
         self._ids = torch.empty(shape, dtype=torch.int64, device=device)
 
     def __call__(self, hidden_states: torch.Tensor, input_ids: torch.Tensor | None = None) -> None:
-        """The tail of the draft's CUDA graph: leave the lists where `captured` finds them."""
+        """The tail of a draft, in its CUDA graph or not: leave the lists where `lists` finds them."""
         logprobs, ids = self.top_k(hidden_states)
         rows = logprobs.shape[0] * logprobs.shape[1]
         self._logprobs[:rows].copy_(logprobs.view(rows, self.k))
         self._ids[:rows].copy_(ids.view(rows, self.k))
 
-    def captured(self, bs: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Log-probabilities and ids [bs, B-1, K] that the last graph replay left; the next one overwrites."""
+    def lists(self, bs: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-probabilities and ids [bs, B-1, K] that the last draft left; the next one overwrites them."""
         rows = bs * (self.block_size - 1)
         shape = (bs, self.block_size - 1, self.k)
         return self._logprobs[:rows].view(shape), self._ids[:rows].view(shape)

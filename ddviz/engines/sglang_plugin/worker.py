@@ -8,7 +8,8 @@ Not here: the stages' arithmetic, one file each.
     B  block size: what the drafter drafts, and the longest accepted path, root included
     T  nodes that the target verifies a request, root included; trees that are smaller are padded
 
-No host sync anywhere: with overlap scheduling the CPU prepares the next step while this one runs.
+No host sync anywhere: with overlap scheduling the CPU prepares the next step while this one runs. Our own
+stages work on StepBuffers, as CUDA graphs where SGLang has its own: launching them costs more than the work.
 """
 
 from collections.abc import Callable
@@ -31,17 +32,20 @@ from sglang.srt.utils.common import is_pin_memory_available
 from ddviz.engines.base import RECORDED_CANDIDATES
 from ddviz.engines.sglang_plugin import hooks
 from ddviz.engines.sglang_plugin.acceptance import accept_greedy, accept_sampled
-from ddviz.engines.sglang_plugin.batch import AcceptedBatch, TreeBatch
-from ddviz.engines.sglang_plugin.commit import KVPacker
+from ddviz.engines.sglang_plugin.batch import TreeBatch
+from ddviz.engines.sglang_plugin.commit import KVPacker, settle
 from ddviz.engines.sglang_plugin.draft_head import DraftHead
 from ddviz.engines.sglang_plugin.penalties import Penalties
 from ddviz.engines.sglang_plugin.requests import tree_limits
 from ddviz.engines.sglang_plugin.self_check import check_graph_sees_the_tree
+from ddviz.engines.sglang_plugin.step_buffers import StageGraphs, StepBuffers
 from ddviz.engines.sglang_plugin.tracing.start import start as start_tracer
 from ddviz.engines.sglang_plugin.tracing.traced_step import NoStep
 from ddviz.engines.sglang_plugin.tracing.tracer import NoTracer, trace_folder
 from ddviz.engines.sglang_plugin.tree_kernels import build_trees, compile_trees
 from ddviz.engines.sglang_plugin.verify_input import DDTreeVerifyInput
+
+MOST_CAPTURED = 32  # requests; in larger batches the device is the slower one
 
 
 class DDTreeWorker(DFlashWorkerV2):
@@ -67,24 +71,63 @@ class DDTreeWorker(DFlashWorkerV2):
         self._packer: KVPacker | None = None
         self._penalties: Penalties | None = None
         self._whole_mask_rows = get_exec().deterministic.enable_deterministic_inference
-        self._limits: tuple[list[tuple[int, int]], torch.Tensor, torch.Tensor] | None = None
-        self._path_offsets = torch.arange(self.block_size, device=self.device)
+        self._offsets = torch.arange(self.block_size, device=self.device)
+        self._steps: dict[int, StepBuffers] = {}  # by batch size, all over the memory of the largest
+        self._limits: list[tuple[int, int]] = []  # what the buffers hold
+        self._graphs = StageGraphs()
+        self._path_hidden: torch.Tensor | None = None  # [n * S, H], what the graph of `_append` reads
+        self._held: list[Any] = []  # memory that graphs read, kept where its owner lets go of it
 
     def alloc_memory_pool(self, *args: Any, **kwargs: Any) -> None:
         super().alloc_memory_pool(*args, **kwargs)
         self._packer = KVPacker(self.model_runner.token_to_kv_pool)
         pool_rows = self.model_runner.req_to_token_pool.req_to_token.shape[0]
         self._penalties = Penalties(pool_rows, self.model_runner.model_config.vocab_size, self.device)
+        self._reserve(pool_rows)
 
     def init_cuda_graphs(self) -> None:
         super().init_cuda_graphs()
         check_graph_sees_the_tree(self)
+        mask = self.model_runner.attn_backend.verify_mask
+        if self.model_runner.decode_cuda_graph_runner and self._draft_sampler and mask:
+            with torch.inference_mode():
+                self._capture(min(MOST_CAPTURED, mask.max_bs), mask.buffer)
         self._tracer = hooks.tracer = start_tracer(self)
 
     def _maybe_build_draft_sampler(self) -> DraftHead:
         """Called only where graphs are captured: what it returns becomes the tail of the draft's graph."""
-        self._head.reserve(max(get_exec().graph.cuda_graph_config.decode.bs))
         return self._head
+
+    def _reserve(self, most: int) -> None:
+        """Memory of steps of up to `most` requests."""
+        self._steps = {most: StepBuffers.empty(most, self.tree_width, self.block_size, self.device)}
+        self._head.reserve(most)
+        self._ensure_draft_block_buffers(most)
+
+    def _capture(self, most: int, mask: torch.Tensor) -> None:
+        """Graphs of our stages for every batch of up to `most` requests.
+
+        The buffers are zero, and slot 0 is SGLang's for what nobody reads: nothing is written that matters.
+        """
+        width = self.draft_model.fc.in_features
+        dtype = self.model_runner.dtype
+        self._path_hidden = torch.zeros((most * self.block_size, width), dtype=dtype, device=self.device)
+        for bs in range(most, 0, -1):  # the largest first: workspaces grow no more
+            step = self._buffers(bs)
+            self._graphs.capture(self._prepare, step)
+            self._graphs.capture(self._build, step)
+            self._graphs.capture(self._compile, step, mask)
+            step.tree.slots.zero_()
+            self._graphs.capture(self._follow, step)
+            self._graphs.capture(self._settle, step)
+            self._graphs.capture(self._append, step, self._path_hidden[: bs * self.block_size])
+        if helper := self._fused_kv_helper:  # the prefill of a long prompt makes it larger ones
+            self._held = [helper._proj_workspace, helper._k_workspace, helper._v_workspace]
+
+    def _buffers(self, bs: int) -> StepBuffers:
+        if bs not in self._steps:
+            self._steps[bs] = self._steps[max(self._steps)].first(bs)
+        return self._steps[bs]
 
     def forward_batch_generation(
         self,
@@ -106,128 +149,139 @@ class DDTreeWorker(DFlashWorkerV2):
         on_publish: Callable[[torch.Tensor], None] | None,
         grammar_barrier: Callable[[], None] | None,
     ) -> GenerationBatchResult:
-        seq_lens = batch.seq_lens
-        seq_lens.record_stream(torch.get_device_module(self.device).current_stream())
+        batch.seq_lens.record_stream(torch.get_device_module(self.device).current_stream())
         trace = self._tracer.step(batch, self.tree_width, self.block_size)
+        step = self._load(batch)
 
         with trace.stage("draft"):
-            top_logprobs, top_ids = self._draft(batch)
+            self._draft(batch, step)
         with trace.stage("build"):
-            tree = self._build(batch, top_logprobs, top_ids)
+            self._graphs.run(self._build, step)
         with trace.stage("compile"):
-            mask = self._compile(batch, tree)
+            mask = self.mask_buffer(step.bs, self._host_bound(batch, self.tree_width)[1])
+            self._graphs.run(self._compile, step, mask)
+        top_logprobs, top_ids = self._head.lists(step.bs)
         trace.keep(top_logprobs=top_logprobs, top_ids=top_ids)
-        trace.tree(tree, mask, seq_lens)
+        trace.tree(step.tree, mask, step.seq_lens)
         with trace.stage("verify"):
-            logits_output, forward_batch, ran_graph = self._verify(batch, tree, mask, grammar_barrier, trace)
-            accepted = self._accept(batch, tree, logits_output.next_token_logits, trace)
-
-        accept_lens = accepted.num_accepted + 1
-        new_seq_lens = seq_lens + accept_lens.to(seq_lens.dtype)
-        if on_publish is not None:
-            on_publish(new_seq_lens)
+            logits_output, forward_batch, ran_graph = self._verify(
+                batch, step.tree, mask, grammar_barrier, trace
+            )
+            self._accept(batch, step, logits_output.next_token_logits, trace)
         with trace.stage("commit"):
-            emitted = self._commit(tree, accepted, accept_lens, logits_output.hidden_states, seq_lens, trace)
-            self._penalties.committed(batch.reqs, batch.req_pool_indices, emitted, accept_lens)
+            self._graphs.run(self._settle, step)
+            new_seq_lens = step.new_seq_lens.to(batch.seq_lens.dtype, copy=True)
+            if on_publish is not None:
+                on_publish(new_seq_lens)
+            self._follow_in_draft(step, logits_output.hidden_states)
+            self._penalties.committed(batch.reqs, batch.req_pool_indices, step.emitted, step.accept_lens)
         logits_output.hidden_states = None  # else the scheduler copies it to the host
-        bonus = emitted.gather(1, accepted.num_accepted.long().unsqueeze(1)).squeeze(1)
+        if trace.moves is not None:
+            trace.moves.copy_(step.moves)
         trace.keep(
-            accept_index=accepted.accept_index,
-            num_accepted=accepted.num_accepted,
-            path_tokens=emitted,
-            bonus=bonus,
-            new_seq_len=new_seq_lens,
+            accept_index=step.accepted.accept_index,
+            num_accepted=step.accepted.num_accepted,
+            path_tokens=step.emitted,
+            bonus=step.bonus,
+            new_seq_len=step.new_seq_lens,
+            draft_kv_positions=step.positions,
         )
         result = GenerationBatchResult(
             logits_output=logits_output,
-            next_token_ids=emitted.view(-1),
-            accept_lens=accept_lens,
+            next_token_ids=step.emitted.flatten().clone(),
+            accept_lens=step.accept_lens.clone(),
             can_run_cuda_graph=ran_graph,
             next_draft_input=self._make_next_draft_input_decode(
-                bonus_tokens=bonus, new_seq_lens=new_seq_lens
+                bonus_tokens=step.bonus.clone(), new_seq_lens=new_seq_lens
             ),
             speculative_num_draft_tokens=self.block_size,
             new_seq_lens=new_seq_lens,
-            extra_keep_alive_refs=[forward_batch, tree, mask],
+            extra_keep_alive_refs=[forward_batch, mask],
         )
         trace.launched(result, ran_graph)
         return result
 
+    def _load(self, batch: ScheduleBatch) -> StepBuffers:
+        """The buffers of this batch, with what it says."""
+        step = self._buffers(len(batch.reqs))
+        step.roots.copy_(batch.spec_info.bonus_tokens.view(-1))
+        step.seq_lens.copy_(batch.seq_lens)
+        step.pool_rows.copy_(batch.req_pool_indices)
+        limits = [
+            tree_limits(req.sampling_params.custom_params, self.budget, self.topk_cap) for req in batch.reqs
+        ]
+        if self._limits != limits:
+            both = torch.tensor(limits, dtype=torch.int32).T.contiguous()
+            both = both.pin_memory() if is_pin_memory_available(self.device) else both
+            step.budgets.copy_(both[0], non_blocking=True)
+            step.caps.copy_(both[1], non_blocking=True)
+            self._limits = limits
+        return step
+
     # 1. draft
 
-    def _draft(self, batch: ScheduleBatch) -> tuple[torch.Tensor, torch.Tensor]:
-        """One forward of the drafter over [root, mask x (B-1)]: log-probabilities and ids [bs, B-1, K]."""
-        bs = len(batch.seq_lens)
-        self._ensure_draft_block_buffers(bs)
-        block_ids, positions, slots = (
-            self._draft_block_ids_buf[:bs],
-            self._draft_block_positions_buf[:bs],
-            self._draft_verify_out_cache_loc_buf[:bs],
-        )
-        _prepare_dflash_draft_block_unchecked(
-            bonus_tokens=batch.spec_info.bonus_tokens.view(-1),
-            prefix_lens=batch.seq_lens.view(-1),
-            req_pool_indices=batch.req_pool_indices.view(-1),
-            req_to_token=self.model_runner.req_to_token_pool.req_to_token,
-            block_ids_out=block_ids,
-            positions_out=positions,
-            cache_loc_out=slots,
-            mask_token_id=int(self._mask_token_id),
-        )
+    def _draft(self, batch: ScheduleBatch, step: StepBuffers) -> None:
+        """One forward of the drafter over [root, mask x (B-1)]; the head holds its lists."""
+        self._graphs.run(self._prepare, step)
+        block_ids, positions, slots = self._draft_block(step.bs)
         embeddings = self.target_worker.model_runner.model.get_input_embeddings()(block_ids)
         host_lens, host_sum = self._host_bound(batch, self.block_size)
         forward_batch = ForwardBatch(
             forward_mode=ForwardMode.TARGET_VERIFY,
-            batch_size=bs,
-            input_ids=block_ids.flatten(),
+            batch_size=step.bs,
+            input_ids=block_ids.view(-1),
             req_pool_indices=batch.req_pool_indices,
             seq_lens=batch.seq_lens,
-            out_cache_loc=slots.reshape(-1),
+            out_cache_loc=slots.view(-1),
             seq_lens_sum=host_sum,
             seq_lens_cpu=host_lens,
-            positions=positions.reshape(-1),
+            positions=positions.view(-1),
             input_embeds=embeddings.view(-1, embeddings.shape[-1]),
             spec_algorithm=SpeculativeAlgorithm.DFLASH,
             spec_info=self._draft_block_spec_info,
             capture_hidden_mode=CaptureHiddenMode.NULL,
         )
         out = self.draft_model_runner.forward(forward_batch)
-        if out.can_run_graph:
-            return self._head.captured(bs)
-        return self._head.top_k(out.logits_output.hidden_states)
+        if not out.can_run_graph:  # else the graph's tail was the head
+            self._head(out.logits_output.hidden_states)
+
+    def _prepare(self, step: StepBuffers) -> None:
+        block_ids, positions, slots = self._draft_block(step.bs)
+        _prepare_dflash_draft_block_unchecked(
+            bonus_tokens=step.roots,
+            prefix_lens=step.seq_lens,
+            req_pool_indices=step.pool_rows,
+            req_to_token=self.model_runner.req_to_token_pool.req_to_token,
+            block_ids_out=block_ids,
+            positions_out=positions,
+            cache_loc_out=slots,
+            mask_token_id=int(self._mask_token_id),
+        )
+
+    def _draft_block(self, bs: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Token ids, positions and slots [bs, B] that the drafter is given."""
+        return (
+            self._draft_block_ids_buf[:bs],
+            self._draft_block_positions_buf[:bs],
+            self._draft_verify_out_cache_loc_buf[:bs],
+        )
 
     # 2. build
 
-    def _build(self, batch: ScheduleBatch, top_logprobs: torch.Tensor, top_ids: torch.Tensor) -> TreeBatch:
-        tree = TreeBatch.empty(len(batch.seq_lens), self.tree_width, self.device)
-        budgets, caps = self._budgets_and_caps(batch)
-        build_trees(tree, top_logprobs, top_ids, batch.spec_info.bonus_tokens, budgets, caps)
-        return tree
-
-    def _budgets_and_caps(self, batch: ScheduleBatch) -> tuple[torch.Tensor, torch.Tensor]:
-        """[bs] int32 each, copied to the device only when they change."""
-        limits = [
-            tree_limits(req.sampling_params.custom_params, self.budget, self.topk_cap) for req in batch.reqs
-        ]
-        if self._limits is None or self._limits[0] != limits:
-            pin = is_pin_memory_available(self.device)
-            both = torch.tensor(limits, dtype=torch.int32).T.contiguous()
-            both = both.pin_memory() if pin else both
-            budgets, caps = both.to(self.device, non_blocking=True)
-            self._limits = (limits, budgets, caps)
-        return self._limits[1:]
+    def _build(self, step: StepBuffers) -> None:
+        build_trees(step.tree, *self._head.lists(step.bs), step.roots, step.budgets, step.caps)
 
     # 3. compile
 
-    def _compile(self, batch: ScheduleBatch, tree: TreeBatch) -> torch.Tensor:
-        """Fill the rest of `tree`; returns the mask."""
-        _, tokens = self._host_bound(batch, self.tree_width)
-        mask = self.mask_buffer(len(batch.seq_lens), tokens)
-        req_to_token = self.model_runner.req_to_token_pool.req_to_token
+    def _compile(self, step: StepBuffers, mask: torch.Tensor) -> None:
         compile_trees(
-            tree, batch.seq_lens, batch.req_pool_indices, req_to_token, mask, whole_rows=self._whole_mask_rows
+            step.tree,
+            step.seq_lens,
+            step.pool_rows,
+            self.model_runner.req_to_token_pool.req_to_token,
+            mask,
+            whole_rows=self._whole_mask_rows,
         )
-        return mask
 
     def mask_buffer(self, bs: int, tokens: int) -> torch.Tensor:
         """Where a mask goes: the attention backend's own buffer where it has one, else new.
@@ -316,51 +370,52 @@ class DDTreeWorker(DFlashWorkerV2):
             return bound, int(bound.sum())
         return batch.spec_info.reserved_seq_lens_cpu, int(batch.spec_info.reserved_seq_lens_sum)
 
-    def _accept(
-        self, batch: ScheduleBatch, tree: TreeBatch, logits: torch.Tensor, trace: NoStep
-    ) -> AcceptedBatch:
+    def _accept(self, batch: ScheduleBatch, step: StepBuffers, logits: torch.Tensor, trace: NoStep) -> None:
         info: SamplingBatchInfo = batch.sampling_info
         if info.is_all_greedy:
-            return accept_greedy(tree, logits, self.block_size)
+            torch.argmax(logits.view(step.bs, self.tree_width, -1), dim=-1, out=step.best)
+            self._graphs.run(self._follow, step)
+            return
         spec = get_spec()
-        accepted = accept_sampled(
-            tree,
+        accept_sampled(
+            step.accepted,
+            step.tree,
             logits,
             info,
             batch.seq_lens,
-            self.block_size,
             spec.speculative_accept_threshold_single,
             spec.speculative_accept_threshold_acc,
             trace,
         )
         tp_group = get_tp_group()
         if tp_group.world_size > 1:  # ranks may differ in the last bit of a probability, and in their coins
-            for part in accepted:
+            for part in step.accepted:
                 tp_group.broadcast(part, src=0)
-        return accepted
+
+    def _follow(self, step: StepBuffers) -> None:
+        accept_greedy(step.accepted, step.tree, step.best)
 
     # 5. commit
 
-    def _commit(
-        self,
-        tree: TreeBatch,
-        accepted: AcceptedBatch,
-        accept_lens: torch.Tensor,
-        hidden_states: torch.Tensor,
-        seq_lens: torch.Tensor,
-        trace: NoStep,
-    ) -> torch.Tensor:
-        """Pack the target's KV, append the drafter's; emitted tokens [bs, B], the bonus at num_accepted."""
-        self._packer.pack(tree.slots, accepted, trace.moves)
-        hidden = accepted.rows(hidden_states)
-        slots = tree.slots[:, : self.block_size].contiguous()
-        positions = seq_lens.unsqueeze(1) + self._path_offsets
-        trace.keep(draft_kv_positions=positions)
+    def _settle(self, step: StepBuffers) -> None:
+        """What the step emits; the target's KV packed."""
+        settle(step, self._offsets)
+        step.moves.zero_()
+        self._packer.pack(step.tree.slots, step.accepted, step.moves)
+
+    def _follow_in_draft(self, step: StepBuffers, hidden_states: torch.Tensor) -> None:
+        """Append the accepted nodes to the drafter's KV, from the target's hidden states [bs*T, H]."""
+        rows = step.path.shape[0]
+        captured = self._path_hidden is not None and rows <= self._path_hidden.shape[0]
+        out = self._path_hidden[:rows] if captured else None
+        hidden = torch.index_select(hidden_states, 0, step.path, out=out)
+        self._graphs.run(self._append, step, hidden)
+
+    def _append(self, step: StepBuffers, hidden: torch.Tensor) -> None:
         self._append_target_hidden_to_draft_kv_by_loc(
-            target_hidden=hidden.view(-1, hidden.shape[-1]),
-            cache_loc=slots.view(-1),
-            cache_loc_2d=slots,
-            positions=positions.view(-1),
-            commit_lens=accept_lens,
+            target_hidden=hidden,
+            cache_loc=step.front_slots.view(-1),
+            cache_loc_2d=step.front_slots,
+            positions=step.positions.view(-1),
+            commit_lens=step.accept_lens,
         )
-        return accepted.rows(accepted.predicts).long()

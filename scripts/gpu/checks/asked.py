@@ -4,6 +4,7 @@ import json
 from collections import Counter
 
 from scripts.gpu.checks import Context, Engines, Verdict
+from scripts.gpu.lab import EngineProcess
 
 NEEDS = ("ar-asked", "tree-asked")
 SCHEMA = {
@@ -44,11 +45,19 @@ def run(engines: Engines, context: Context) -> Verdict:
         ({"custom_params": {"ddtree": {"topk_cap": 5}}}, "topk_cap"),
         ({"custom_params": {"ddtree": {"width": 5}}}, "width"),
     ):
-        answer = engines["tree-asked"].generate([prompts[0]], {"max_new_tokens": 4, **params})[0]
-        message = str(answer.finish)
-        verdict.figures.append(f"refused: {answer.finish.get('message', message)[:150]}")
-        verdict.claim(word in message and "abort" in message, f"{params} was not refused: {message}")
+        sentence = _refusal(engines["tree-asked"], prompts[0], {"max_new_tokens": 4, **params})
+        verdict.figures.append(f"refused: {sentence}")
+        verdict.claim(sentence is not None and word in sentence, f"{params} was not refused: {sentence}")
     return verdict
+
+
+def _refusal(engine: EngineProcess, prompt: list[int], params: dict) -> str | None:
+    """The sentence of a refusal, None where the request was served."""
+    try:
+        engine.generate([prompt], params)
+    except RuntimeError as error:
+        return str(error)
+    return None
 
 
 def _equal(

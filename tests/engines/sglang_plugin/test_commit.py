@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from ddviz.engines.sglang_plugin.batch import AcceptedBatch
-from ddviz.engines.sglang_plugin.commit import KVPacker
+from ddviz.engines.sglang_plugin.commit import KVPacker, settle
+from ddviz.engines.sglang_plugin.step_buffers import StepBuffers
 
 SLOTS, LAYERS = 40, 2
 
@@ -67,10 +68,25 @@ def test_a_pool_that_keeps_a_slot_otherwise_is_refused(kv, words):
         KVPacker(kv)
 
 
-def test_rows_follow_the_path_whatever_they_hold():
-    batch = accepted([[0, 2], [0, 1, 3]], width=4, max_path_len=3)
-    values = torch.arange(8 * 2).view(8, 2)
-    got = batch.rows(values)
-    assert got[0, :2].tolist() == values[[0, 2]].tolist()
-    assert got[1].tolist() == values[[4, 5, 7]].tolist()
-    assert batch.rows(batch.predicts)[1].tolist() == [4, 5, 7]
+def test_what_a_step_emits_and_where_its_kv_will_lie():
+    """Over the first two of three requests' buffers, as in a batch smaller than the largest."""
+    paths, width, path_len = [[0, 2], [0, 1, 3]], 4, 3
+    step = StepBuffers.empty(3, width, path_len, "cpu").first(2)
+    step.seq_lens.copy_(torch.tensor([10, 20]))
+    step.tree.slots.copy_(torch.arange(8).view(2, width) * 7 + 1)
+    given = accepted(paths, width, path_len)
+    for mine, theirs in zip(step.accepted, given, strict=True):
+        mine.copy_(theirs)
+    step.accepted.predicts.add_(100)  # the token after flat node i is 100 + i
+
+    settle(step, torch.arange(path_len))
+
+    assert step.accept_lens.tolist() == [2, 3]
+    assert step.new_seq_lens.tolist() == [12, 23]
+    assert step.emitted[0, :2].tolist() == [100, 102]
+    assert step.emitted[1].tolist() == [104, 105, 107]
+    assert step.bonus.tolist() == [102, 107]
+    hidden = torch.arange(8 * 2).view(8, 2)[step.path].view(2, path_len, 2)
+    assert hidden[1, :, 0].tolist() == [8, 10, 14]
+    assert step.front_slots.tolist() == [[1, 8, 15], [29, 36, 43]]
+    assert step.positions.tolist() == [[10, 11, 12], [20, 21, 22]]

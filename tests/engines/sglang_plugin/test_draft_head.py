@@ -80,7 +80,7 @@ def test_what_a_graph_leaves_is_what_an_eager_call_returns(drawn):
     head = DraftHead(SimpleNamespace(weight=weight), BLOCK, k=5, tp_group=OneRank())
     head.reserve(max_bs=6)
     head(hidden)
-    for left, returned in zip(head.captured(3), head.top_k(hidden), strict=True):
+    for left, returned in zip(head.lists(3), head.top_k(hidden), strict=True):
         assert torch.equal(left, returned)
 
 
