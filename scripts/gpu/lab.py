@@ -10,8 +10,11 @@ tokens SGLang took from it for which request, and the free slots of its KV pool 
 SGLang's own result, whatever the algorithm.
 """
 
+import contextlib
+import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -22,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 START_LIMIT_S = 400
-FIRST_PORT = 41000
+PORTS = itertools.count(41000, 10)  # one engine needs a few
 DEFAULTS: dict[str, Any] = {
     "dtype": "float32",
     "attention_backend": "triton",
@@ -91,6 +94,7 @@ class EngineProcess:
             env=environment,
             stdout=self._log.open("w"),
             stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
 
     def wait(self, deadline: float) -> None:
@@ -137,11 +141,10 @@ class EngineProcess:
         return "\n".join(self.log_text().splitlines()[-lines:])
 
     def close(self) -> None:
-        self._process.terminate()
-        try:
-            self._process.wait(15)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
+        """End it and all that it started, at once: there is nothing to save."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
 
     def _generate(self, input_ids: list[list[int]], params: Any, more: dict[str, Any]) -> list[Answer]:
         known = len(self._step_lines()) if self._steps else 0
@@ -184,8 +187,7 @@ class Lab:
                cannot trace at all
         tf32   let float32 attention multiply in TF32, tens of times faster and good to three digits
         """
-        port = FIRST_PORT + 10 * len(self._engines)
-        options = {"model_path": str(self.target), "nccl_port": port, **DEFAULTS, **options}
+        options = {"model_path": str(self.target), "nccl_port": next(PORTS), **DEFAULTS, **options}
         if options.get("speculative_algorithm"):
             options.setdefault("speculative_draft_model_path", str(self.draft))
         folder = Path(self._folder.name)
