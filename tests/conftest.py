@@ -18,6 +18,17 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
+def one_thread() -> Iterator[None]:
+    """Torch with one thread: two spin against each other in a small test."""
+    import torch  # only where it is used
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
 def tiny_folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Path]]:
     """family -> (target folder, drafter folder), random and tiny."""
     from tests.tiny_pair import save_drafter, save_target  # loads torch: only where it is used

@@ -1,9 +1,16 @@
-"""Every command, as a user types it: in a process of its own, with its exit code."""
+"""Every command, as a user types it, with its exit code.
 
+Most run in this process, since one of their own takes seconds to import torch. In a process of its own, by
+`typed`, runs what is about the process: exit codes of each kind, signals, the whole of stderr, a taken port.
+"""
+
+import contextlib
 import errno
+import io
 import json
 import os
 import pty
+import select
 import signal
 import socket
 import subprocess
@@ -14,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from ddviz.check.doctor import examine
-from ddviz.cli import EXIT_CODES, _parser
+from ddviz.cli import EXIT_CODES, _parser, main
 from ddviz.errors import cant_write
 from ddviz.terminal import Progress
 from ddviz.trace import load
@@ -22,15 +29,36 @@ from ddviz.trace import load
 ROOT = Path(__file__).parents[1]
 
 
-def ddviz(*args, env=None):
+def words(args):
+    return [a if isinstance(a, bytes) else str(a) for a in args]
+
+
+def typed(*args):
+    """The command in a process of its own."""
     return subprocess.run(
-        [sys.executable, "-m", "ddviz.cli", *(a if isinstance(a, bytes) else str(a) for a in args)],
+        [sys.executable, "-m", "ddviz.cli", *words(args)],
         capture_output=True,
         text=True,
         timeout=120,
         cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1", **(env or {})},
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
+
+
+def ddviz(*args):
+    """The command in this process: its exit code and what it printed."""
+    argv, out, err = [os.fsdecode(word) for word in words(args)], io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), contextlib.chdir(ROOT):
+        try:
+            code = main(argv)
+        except SystemExit as end:  # argparse: misuse, --help, --version
+            code = end.code
+    return subprocess.CompletedProcess(argv, code, out.getvalue(), err.getvalue())
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread(one_thread):
+    pass
 
 
 @pytest.fixture(scope="module")
@@ -84,13 +112,13 @@ def test_show_names_a_step_that_is_not_there(trace):
 
 
 def test_doctor_exits_0_clean_1_with_findings_2_on_misuse(trace, tmp_path):
-    assert ddviz("doctor", trace).returncode == 0
+    assert typed("doctor", trace).returncode == 0
     cut = tmp_path / "cut.ddviz"
     cut.write_bytes(trace.read_bytes()[:-40])
-    found = ddviz("doctor", cut, "--json")
+    found = typed("doctor", cut, "--json")
     assert found.returncode == 1 and json.loads(found.stdout)
     for misuse in (["doctor"], ["doctor", tmp_path / "none.ddviz"], ["doctor", __file__]):
-        assert ddviz(*misuse).returncode == 2, misuse
+        assert typed(*misuse).returncode == 2, misuse
 
 
 def test_import_makes_a_trace_that_show_reads(tmp_path):
@@ -170,7 +198,8 @@ def test_bench_measures_each_mode_and_compares_with_autoregression(tiny, tmp_pat
     ],
     ids=lambda value: value if isinstance(value, str) else " ".join(map(str, value)),
 )
-def test_misuse_exits_2_with_a_sentence(args, sentence):
+def test_misuse_exits_2_with_a_sentence(args, sentence, monkeypatch):
+    monkeypatch.setattr("ddviz.engines.process.EngineProcess", lambda options: None)  # starts at once
     done = ddviz(*args)
     assert done.returncode == 2 and sentence in done.stderr, done.stderr
     assert len(done.stderr.splitlines()) == 1 or done.stderr.startswith("usage: ")
@@ -207,7 +236,7 @@ def test_a_taken_port_is_a_failure_and_port_0_is_any_free_one():
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        done = ddviz("--port", port)
+        done = typed("--port", port)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith(f"ddviz: 127.0.0.1 port {port} is taken; ")
     assert _free_port("127.0.0.1", 0) > 0
@@ -253,7 +282,7 @@ def test_a_folder_that_was_not_there_is_made_and_named(tmp_path, tiny):
 def test_off_a_terminal_progress_is_whole_lines(tiny, tmp_path, capsys):
     prompts = tmp_path / "p.jsonl"
     prompts.write_text('{"prompt": "one"}\n{"prompt": "two"}\n')
-    done = ddviz("bench", "--prompts", prompts, "--max-tokens", 3, "--modes", "ar", *tiny)
+    done = typed("bench", "--prompts", prompts, "--max-tokens", 3, "--modes", "ar", *tiny)
     assert done.returncode == 0
     assert done.stderr.splitlines() == ["Running 2 prompts in each of ar"]
     with Progress() as progress:
@@ -272,8 +301,11 @@ def test_on_a_terminal_a_detail_is_written_over(monkeypatch):
             progress("fetching", "9 %")
             progress("checking")
         monkeypatch.undo()
-        shown = os.read(here, 1000).decode().replace("\r\n", "\n")
+        shown = b""
+        while not shown.endswith(b"K\r\n") and select.select([here], [], [], 2)[0]:  # it comes in pieces
+            shown += os.read(here, 1000)
     os.close(here)
+    shown = shown.replace(b"\r\n", b"\n").decode()
     assert shown == "\rfetching 0 %\x1b[K\rfetching 9 %\x1b[K\nchecking \x1b[K\n"
 
 
@@ -353,6 +385,6 @@ def test_every_option_has_a_help_text():
 
 
 def test_help_and_version_exit_0():
-    assert ddviz("--help").returncode == 0
-    assert ddviz("record", "--help").returncode == 0
-    assert ddviz("--version").stdout.startswith("ddviz 0.")
+    assert typed("--help").returncode == 0
+    assert typed("record", "--help").returncode == 0
+    assert typed("--version").stdout.startswith("ddviz 0.")

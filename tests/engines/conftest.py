@@ -1,18 +1,14 @@
-"""Tiny random pairs, loaded with one thread (two spin against each other in a small test)."""
+"""Tiny random pairs, loaded with one thread (conftest.py above)."""
 
 import pytest
-import torch
 
 from ddviz.engines.torch_engine.engine import TorchEngine
 from ddviz.engines.torch_engine.models import load_pair
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+def _one_thread(one_thread):
+    pass
 
 
 @pytest.fixture(scope="session", params=["llama", "qwen3"])
