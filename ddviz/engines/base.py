@@ -9,14 +9,14 @@ import math
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal, Protocol, get_args
+from typing import Literal, Protocol
 
 from msgspec import Struct
 
 from ddviz.errors import BadValueError
 
-Mode = Literal["ar", "dflash", "ddtree"]
-MODES: tuple[Mode, ...] = get_args(Mode)
+Mode = Literal["ar", "dflash", "ddtree", "server"]  # server: whatever algorithm a server was started with
+MODES: tuple[Mode, ...] = ("ar", "dflash", "ddtree")  # what an engine may be asked for
 MAX_BUDGET = 1024  # the tree kernels' limit
 TARGET_TOP = 8  # m, target tokens that a trace keeps per node
 RECORDED_CANDIDATES = 16  # K that it keeps per draft position at least, so that what-if can answer other caps
@@ -112,12 +112,18 @@ class ModelInfo(Struct, frozen=True, kw_only=True):
     draft: str | None
     block_size: int | None
     context_length: int  # tokens, prompt and output together
-    vocab_size: int
+    vocab_size: int | None  # None: a server does not say
     device: str
     dtype: str
-    note: str = ""  # a sentence on why this dtype
+    note: str = ""  # a sentence: why this dtype, which server
     budget: int | None = None  # what was measured to be fastest with it, where that was measured
     topk_cap: int | None = None
+    modes: tuple[Mode, ...] = MODES  # what a request may ask for
+    algorithm: str = ""  # what "server" among them stands for
+    max_budget: int = MAX_BUDGET  # of a request
+    max_topk_cap: int | None = None  # likewise; None = any
+    may_grow: bool = False  # a request for more restarts the engine with more, instead of being refused
+    view_only: bool = False  # pause and step halt what is seen, not the engine
 
 
 class EngineStatus(Struct, frozen=True, kw_only=True):
@@ -129,12 +135,16 @@ class EngineStatus(Struct, frozen=True, kw_only=True):
     model: ModelInfo | None = None
     trace: str | None = None  # path of the current or last request's trace
     error: str | None = None  # why the last request was refused or failed; cleared by the next one
+    remedy: str = "Restart engine"  # what the button says that `restart` is behind, where the engine is gone
 
 
 class Engine(Protocol):
     """What the app asks of an engine, embedded or remote. None of the calls waits for the engine's work."""
 
     def status(self) -> EngineStatus: ...
+
+    def log(self) -> list[str]:
+        """The last lines that it printed, where it is a child of this process."""
 
     def generate(self, params: GenerateParams, trace: Path) -> None:
         """Begin a request.
