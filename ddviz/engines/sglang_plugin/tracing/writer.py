@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ddviz.engines.sglang_plugin.tracing.ring import Copied, Ring
+from ddviz.engines.sglang_plugin.tracing.rotation import rotation
 from ddviz.engines.sglang_plugin.tracing.steps import HostFacts, step_of
 from ddviz.errors import TraceError
 from ddviz.trace import schema
@@ -71,6 +72,7 @@ class TraceWriter:
         self._ring, self._token_bytes = ring, token_bytes
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._recorders: dict[str, Recorder] = {}
+        self._rotation = rotation()
         self._thread = threading.Thread(target=self._run, name="ddviz-trace-writer", daemon=True)
         self._thread.start()
 
@@ -109,6 +111,7 @@ class TraceWriter:
             case Ended() if job.rid in self._recorders:
                 with self._recorders.pop(job.rid) as recorder:
                     recorder.end(job.event)
+                self._rotation.finished(recorder.path, {other.path for other in self._recorders.values()})
 
     def _write_step(self, job: Stepped) -> None:
         try:

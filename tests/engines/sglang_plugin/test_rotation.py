@@ -1,0 +1,106 @@
+"""A trace folder with a limit: what goes, what stays."""
+
+import os
+
+import numpy as np
+import pytest
+
+from ddviz.engines.sglang_plugin.tracing import rotation as module
+from ddviz.engines.sglang_plugin.tracing.rotation import LIMIT, Rotation, limit_of, rotation, shrink
+from ddviz.engines.sglang_plugin.tracing.writer import Begin, Ended
+from ddviz.trace import schema
+from tests.engines.sglang_plugin.twins import new_tracer
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path
+
+
+def trace(folder, name, age, size=1000):
+    """A file of so many bytes, written so many seconds ago."""
+    path = folder / f"{name}.ddviz"
+    path.write_bytes(b"x" * size)
+    os.utime(path, (1_800_000_000 - age, 1_800_000_000 - age))
+    return path
+
+
+def names(folder):
+    return {path.stem for path in folder.iterdir()}
+
+
+def test_the_oldest_go_first_until_the_rest_fits(folder):
+    for age in range(5):
+        trace(folder, f"age{age}", age)
+    assert shrink(folder, 2500, being_written=[]) == 2000
+    assert names(folder) == {"age0", "age1"}
+
+
+def test_one_that_is_being_written_stays_whatever_its_age(folder):
+    old = trace(folder, "old", 9)
+    trace(folder, "middle", 5)
+    trace(folder, "new", 1)
+    assert shrink(folder, 2000, being_written=[old]) == 2000
+    assert names(folder) == {"old", "new"}
+
+
+def test_other_files_are_neither_counted_nor_deleted(folder):
+    (folder / "notes.txt").write_bytes(b"x" * 10_000)
+    trace(folder, "only", 1)
+    assert shrink(folder, 1000, being_written=[]) == 1000
+    assert names(folder) == {"notes", "only"}
+
+
+def test_without_a_limit_nothing_goes(folder):
+    Rotation(None).finished(trace(folder, "only", 1), [])
+    assert names(folder) == {"only"}
+
+
+def test_a_folder_is_looked_through_only_when_it_is_full(folder, monkeypatch):
+    looks = []
+    monkeypatch.setattr(module, "shrink", lambda *asked: looks.append(asked) or shrink(*asked))
+    kept = Rotation(3500)
+    for count in range(1, 5):
+        kept.finished(trace(folder, f"trace{count}", 10 - count), [])
+        assert len(looks) == {1: 1, 2: 1, 3: 1, 4: 2}[count]
+    assert names(folder) == {"trace2", "trace3", "trace4"}
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [(None, None), ("", None), ("500", 500), ("2G", 2 << 30), ("10 MB", 10 << 20), ("1KiB", 1024)],
+)
+def test_a_limit_is_written_as_one_would(text, size):
+    assert limit_of(text) == size
+
+
+@pytest.mark.parametrize("text", ["much", "-1", "2.5G", "G", "1 X"])
+def test_a_limit_that_is_no_size_is_an_error(monkeypatch, text):
+    monkeypatch.setenv(LIMIT, text)
+    with pytest.raises(ValueError, match=r"DDVIZ_TRACE_LIMIT is .*such as 2G"):
+        rotation()
+
+
+def test_the_writer_keeps_the_folder_within_the_limit_as_traces_end(folder, monkeypatch):
+    """Ten traces one after the other, one that stays open all the while, and room for about five."""
+    monkeypatch.setenv(LIMIT, "5000")
+    writer = new_tracer(folder, block_size=4, budget=6, topk_cap=3, vocab_size=24, row_width=128).writer
+    header = schema.Header(
+        created="2026-11-30T00:00:00+00:00",
+        engine=schema.EngineInfo(name="sglang", version="0.5.17"),
+        algorithm="DDTREE",
+        target="table",
+        sampling=schema.SamplingParams(),
+        vocab_size=24,
+        request_id="",
+    )
+    noise = np.random.default_rng(0).integers(33, 127, (11, 900), dtype=np.uint8)
+    for number, text in enumerate(noise):
+        rid = f"r{number}"
+        writer.put(Begin(rid, folder / f"{rid}.ddviz", header, [1, 2], text.tobytes().decode()))
+        if number > 0:
+            writer.put(Ended(rid, schema.End(finish_reason="stop", output_ids=[1], steps=0)))
+    writer.close()
+    assert {"r0", "r10"} < names(folder)
+    assert "r1" not in names(folder)
+    assert sum(path.stat().st_size for path in folder.iterdir()) <= 5000
