@@ -155,7 +155,7 @@ class EngineProcess:
                 for rid, count in line.get("accept_lens", {}).items():
                     lens.setdefault(rid, []).append(count)
         return [
-            Answer(a["output_ids"], a["text"], a["meta_info"], lens.get(a["meta_info"]["id"], []))
+            Answer(a["output_ids"], a.get("text", ""), a["meta_info"], lens.get(a["meta_info"]["id"], []))
             for a in answers
         ]
 

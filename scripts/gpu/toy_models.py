@@ -63,6 +63,9 @@ def _deepseek(folder: Path, kind: str) -> Path:
         n_group=1,
         topk_group=1,
         first_k_dense_replace=1,
+        moe_layer_freq=1,  # this and the next two: of the real models' config.json, which SGLang reads
+        topk_method="noaux_tc",
+        scoring_func="sigmoid",
         q_lora_rank=128,
         kv_lora_rank=512,
         qk_nope_head_dim=128,
@@ -86,7 +89,8 @@ def _wrap_as_kimi(folder: Path) -> None:
     renamed = {f"language_model.{name}": weight for name, weight in weights.items()}
     save_file(renamed, folder / "model.safetensors", metadata={"format": "pt"})
     text = json.loads((folder / "config.json").read_text())
-    vision = {"num_hidden_layers": 1, "hidden_size": 64, "num_attention_heads": 2, "intermediate_size": 64}
+    vision = {"num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+    vision |= {"hidden_size": 64, "vt_hidden_size": 64}
     config = {
         "architectures": ["KimiK25ForConditionalGeneration"],
         "model_type": "kimi_k25",

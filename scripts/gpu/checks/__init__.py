@@ -10,6 +10,18 @@ from scripts.gpu.lab import TREE, EngineProcess
 CHAIN = {**TREE, "speculative_ddtree_budget": 15, "speculative_ddtree_topk_cap": 1}
 WIDE = {**TREE, "speculative_ddtree_budget": 64, "speculative_ddtree_topk_cap": 0}
 DFLASH = {"speculative_algorithm": "DFLASH", "speculative_draft_attention_backend": "triton"}
+NGRAM = {
+    "speculative_algorithm": "NGRAM",
+    "speculative_num_draft_tokens": 12,
+    "speculative_draft_model_path": None,
+}
+EAGLE = {
+    "speculative_algorithm": "EAGLE",
+    "speculative_num_steps": 3,
+    "speculative_eagle_topk": 4,
+    "speculative_num_draft_tokens": 16,
+}
+TRACED = {"dtype": "bfloat16", "trace": "standard"}
 MANY = {
     "tf32": True,
     "max_running_requests": 64,
@@ -40,7 +52,12 @@ ENGINES: dict[str, dict[str, Any]] = {
     "dflash-bf16": {**DFLASH, "dtype": "bfloat16"},
     "tree-bf16": {**TREE, "dtype": "bfloat16"},
     "wide-bf16": {**WIDE, "dtype": "bfloat16"},
-    "traced": {**TREE, "dtype": "bfloat16", "trace": "standard"},
+    "traced": {**TREE, **TRACED},
+    "dflash-traced": {**DFLASH, **TRACED},
+    "ngram-traced": {**NGRAM, **TRACED},
+    "eagle-traced": {**EAGLE, **TRACED},
+    "eagle-chain-traced": {**EAGLE, "speculative_eagle_topk": 1, "speculative_num_draft_tokens": 4, **TRACED},
+    "eagle-sync-traced": {**EAGLE, **TRACED, "disable_overlap_schedule": True, "disable_cuda_graph": True},
     "traceable": {**TREE, "dtype": "bfloat16", "trace": ""},
 }
 

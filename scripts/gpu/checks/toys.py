@@ -22,7 +22,7 @@ WIDE = {
     "speculative_ddtree_topk_cap": 0,
     "speculative_ddtree_budget": 48,
 }
-SHARED = {"skip_tokenizer_init": True, "log_steps": True}
+SHARED = {"skip_tokenizer_init": True, "enable_multimodal": False}  # kimi_k25 has no processor here
 
 
 def run(engines: Engines, context: Context) -> Verdict:
@@ -52,9 +52,9 @@ def run(engines: Engines, context: Context) -> Verdict:
 
 def _start(kind: str, lab: Lab) -> list[EngineProcess]:
     """Autoregression, DDTREE and, where there are two GPUs, DDTREE on both."""
-    engines = [lab.start("ar", skip_tokenizer_init=True), lab.start("tree", **SHARED, **WIDE)]
+    engines = [lab.start("ar", **SHARED), lab.start("tree", log_steps=True, **SHARED, **WIDE)]
     if kind == "llama" and torch.cuda.device_count() > 1:
-        engines.append(lab.start("tree-tp2", tp_size=2, **SHARED, **WIDE))
+        engines.append(lab.start("tree-tp2", log_steps=True, tp_size=2, **SHARED, **WIDE))
     return engines
 
 

@@ -8,13 +8,15 @@ import time
 from pathlib import Path
 
 from ddviz.check.doctor import examine
-from ddviz.trace import load
+from ddviz.trace import load, schema
 from scripts.gpu.checks import Context, Engines, Verdict
-from scripts.gpu.lab import EngineProcess
+from scripts.gpu.lab import Answer, EngineProcess
 
 NEEDS = ("traced", "traceable", "tree-bf16")
 TOKENS = 128
 PAIRS = 5
+WRITER_BEHIND_S = 2  # the writer's thread is behind by less
+COUNTERS = ("spec_verify_ct", "spec_num_correct_drafts")  # of SGLang's meta_info
 
 
 def run(engines: Engines, context: Context) -> Verdict:
@@ -24,28 +26,43 @@ def run(engines: Engines, context: Context) -> Verdict:
         {"temperature": temperatures[i % 3], "max_new_tokens": TOKENS} for i in range(len(context.prompts))
     ]
     answers = engines["traced"].generate(context.prompts, params)
-    time.sleep(2)  # the writer's thread is behind by less
-    traces = {trace.header.request_id: trace for trace in map(load, _files(engines["traced"]))}
-    steps = findings = dropped = 0
-    for answer in answers:
-        trace = traces.get(answer.meta["id"])
-        if trace is None or trace.end is None:
-            verdict.failures.append(f"request {answer.meta['id']} left no whole trace")
-            continue
-        found = examine(trace)
-        steps, findings = steps + len(trace.steps), findings + len(found)
-        dropped += sum(event.last - event.first + 1 for event in trace.dropped)
-        same = trace.end.output_ids == answer.output_ids
-        verdict.claim(same, f"{answer.meta['id']}: the trace has another output")
-        for finding in found[:3]:
-            verdict.failures.append(f"{answer.meta['id']}: {finding}")
-    size = sum(path.stat().st_size for path in _files(engines["traced"]))
-    verdict.figures.append(
-        f"{len(traces)} traces, {steps} steps, {findings} findings, {dropped} dropped, "
-        f"{size / max(1, steps):.0f} bytes a step"
-    )
+    time.sleep(WRITER_BEHIND_S)
+    judge_traces(verdict, "traced", engines["traced"], answers)
     _costs(verdict, engines, context)
     return verdict
+
+
+def judge_traces(
+    verdict: Verdict, title: str, engine: EngineProcess, answers: list[Answer]
+) -> list[schema.Step]:
+    """Every answer's trace is whole, clean, and says what the client and SGLang's counters say; its steps."""
+    traces = {trace.header.request_id: trace for trace in map(load, _files(engine))}
+    steps: list[schema.Step] = []
+    found = dropped = 0
+    for answer in answers:
+        trace, name = traces.get(answer.meta["id"]), f"{title}: {answer.meta['id']}"
+        if trace is None or trace.end is None:
+            verdict.failures.append(f"{name} left no whole trace")
+            continue
+        findings, own = examine(trace), list(trace.steps)
+        steps += own
+        found += len(findings)
+        dropped += sum(event.last - event.first + 1 for event in trace.dropped)
+        verdict.claim(trace.end.output_ids == answer.output_ids, f"{name}: the trace has another output")
+        for finding in findings[:3]:
+            verdict.failures.append(f"{name}: {finding}")
+        sums = (len(own), sum(step.accept.num_accepted for step in own))
+        counters = tuple(int(answer.meta.get(key) or 0) for key in COUNTERS)
+        verdict.claim(
+            bool(trace.dropped) or sums == counters,
+            f"{name}: (steps, accepted) = {sums}, SGLang counted {counters}",
+        )
+    size = sum(path.stat().st_size for path in _files(engine))
+    verdict.figures.append(
+        f"{title}: {len(answers)} answers, {len(steps)} steps, {found} findings, {dropped} dropped; "
+        f"{len(traces)} traces of {size / 1e6:.1f} MB"
+    )
+    return steps
 
 
 def _costs(verdict: Verdict, engines: Engines, context: Context) -> None:
