@@ -89,7 +89,12 @@ def kinds_of(events: list) -> list[str]:
 
 def write_trace(path: Path, setup: Setup) -> Path:
     """Write a trace as an engine would."""
-    header, prompt, *rest = events_of(setup)
+    return recorded(path, events_of(setup))
+
+
+def recorded(path: Path, events: list) -> Path:
+    """Events in a file."""
+    header, prompt, *rest = events
     with Recorder(path, header, token_bytes) as recorder:
         recorder.prompt(prompt.token_ids, prompt.text)
         for event in rest:

@@ -16,6 +16,7 @@ import gradio as gr
 import msgspec
 
 from ddviz.app import export
+from ddviz.app.batch import batch_function
 from ddviz.app.requests import Answer, answering, index_of, served, trace_id_of
 from ddviz.app.session import Session, status_dict
 from ddviz.errors import DdvizError
@@ -122,7 +123,7 @@ def export_function(session: Session) -> Callable[[Any], Answer]:
     return exported
 
 
-VIEWER_FUNCTIONS = (poll_function, step_function, sizes_function, export_function)
+VIEWER_FUNCTIONS = (poll_function, step_function, batch_function, sizes_function, export_function)
 
 
 def status_function(session: Session) -> Callable[[Any], Answer]:

@@ -37,6 +37,7 @@ function draw() {
     ...linkTo(value),
     live: value.live,
     onLink: (chosen) => keepLink(value, chosen),
+    onOpen: (other) => (location.hash = ddviz.writeLink({ ...other, panels: ["batch"] })), // followPasted goes there
     exporter: exporterOf(value.trace),
   });
   if (!value.live) mounted.view.focus(); // so that the arrow keys step

@@ -26,6 +26,7 @@ function sourceOf(trace, isShown, viewOf) {
       return answer;
     },
     step: (index) => ask("step", { trace, index }),
+    batch: (index) => ask("batch", { trace, index }),
   };
 }
 

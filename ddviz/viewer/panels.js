@@ -23,6 +23,7 @@ const PANES = {
   tree: createTree,
   detail: createDetail,
   stages: createStages,
+  batch: createBatch,
   highlight: createHighlight, // last: it marks what the others drew
 };
 const TOLD = ["clear", "begin", "rows", "stats", "end", "status", "goTo", "stage", "hover", "draw", "theme"];
@@ -66,6 +67,7 @@ function newCommands(viewer) {
     sheet: (name) => viewer.panels.sheets[name].open?.(),
     focusTree: () => viewer.panels.tree.focus(),
     ...stageCommands(viewer),
+    toggle: toggleCommand(viewer), // a panel, by the name of its button
     tree: () => viewer.panels.tree.commands, // moves in the tree and of its camera
   };
 }

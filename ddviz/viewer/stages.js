@@ -109,7 +109,8 @@ function stageCommands(viewer) {
   };
 }
 
-function createStageBar(parent, { commands, state }) {
+function createStageBar(parent, viewer) {
+  const { commands, state } = viewer;
   const bar = append(parent, make("nav", "ddviz-stagebar")).lastChild;
   bar.setAttribute("aria-label", "Stages of the step");
   const tabs = STAGE_WALK.map((name, k) => {
@@ -127,7 +128,8 @@ function createStageBar(parent, { commands, state }) {
     bar.append(tab);
     return { name, tab, time, flaw };
   });
-  append(bar, make("span", "ddviz-muted ddviz-stage-keys", ", . stage   < > within it"));
+  viewer.views = make("div", "ddviz-tools ddviz-views"); // buttons of the views (views.js)
+  append(bar, make("span", "ddviz-muted ddviz-stage-keys", ", . stage   < > within it"), viewer.views);
 
   function show() {
     for (const { name, tab } of tabs) {

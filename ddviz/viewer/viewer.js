@@ -2,11 +2,13 @@
 //
 //   source   poll(since) -> Promise of poll_view, plus optionally status: { state, message, progress, error }
 //            step(i)     -> Promise of step_view
+//            batch(i)    -> Promise of all rows of a step's batch; optional (batch.js)
 //   options  live        keep polling, follow the newest step (false: read what is there, once)
 //            step, node  where to begin instead (default: the newest step live, else step 0)
 //            stage       draft, build, compile, verify, commit; none: the overview
 //            panels      names of toggle buttons that are down
 //            onLink      ({ step, node, stage, panels }) after anything of it changed, to keep a link (link.js)
+//            onOpen      ({ trace, step }): show another trace, a neighbour in the batch
 //            onGo        (step) as soon as the reader, or playing, goes to another step
 //            parting     { step, place } of the token that is to be marked (parting.js)
 //            label       a letter in front of the trace's name
@@ -24,8 +26,8 @@
 function mount(element, source, options = {}) {
   const scope = newScope();
   const root = newRoot(element, scope);
-  const { onSelect, onLink, onGo, exporter, parting, label } = options;
-  const told = { onSelect, onLink, onGo };
+  const { onSelect, onLink, onGo, onOpen, exporter, parting, label } = options;
+  const told = { onSelect, onLink, onGo, onOpen };
   const viewer = { scope, root, state: newState(source, options), ...told, exporter, parting, label };
   viewer.commands = newCommands(viewer);
   viewer.panels = newPanels(viewer);
@@ -75,6 +77,6 @@ function update({ state, address, feed, poller, commands, links }, change = {}) 
   feed.showStatus();
 }
 
-function publicState({ step, node, stage, follow, rows, end, drawMs }) {
-  return { step, node, stage, follow, steps: rows.length, end, drawMs };
+function publicState({ step, node, stage, follow, rows, end, drawn, drawMs }) {
+  return { step, node, stage, follow, steps: rows.length, end, drawn, drawMs };
 }

@@ -747,6 +747,7 @@ def test_a_step_asked_for_before_it_is_there_is_shown_when_it_comes(browser, tra
             "follow": False,
             "steps": 9,
             "end": None,
+            "drawn": 6,
             "drawMs": 0,
         }
 
