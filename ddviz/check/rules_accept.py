@@ -64,12 +64,14 @@ def node_probs(view: StepView) -> Iterator[Fault]:
     }
     for name, probs in lists.items():
         sums: dict[int, float] = {}
+        met = set[tuple[int, int]]()  # what is met twice among siblings is rule sibling-tokens' business
         for node, p in enumerate(probs or []):
             if node == 0 or p is None:
                 continue
             if not 0 <= p <= 1 + MASS_TOLERANCE:
                 yield Fault(f"target.{name}.node_probs[{node}] = {p:.6g}, must be in [0, 1]", node)
-            else:
+            elif (child := (parents[node], view.step.tree.tokens[node])) not in met:
+                met.add(child)
                 sums[parents[node]] = sums.get(parents[node], 0.0) + p
         for parent, total in sums.items() if view.depths else ():
             if total > 1 + MASS_TOLERANCE:
@@ -213,8 +215,8 @@ def residual(view: StepView) -> Iterator[Fault]:
     sampling, refused, path = _replayable(view), _refused_last(view), view.path
     if sampling is None or refused is None or path is None or sampling.residual_sum is None:
         return
-    probs = view.node_probs or []
-    expected = 1.0 - sum(probs[node] for node in refused)
+    probs, tokens = view.node_probs or [], view.step.tree.tokens
+    expected = 1.0 - sum({tokens[node]: probs[node] for node in refused}.values())  # by token, as the kernel
     if abs(sampling.residual_sum - expected) > MASS_TOLERANCE:
         yield Fault(
             f"residual_sum is {sampling.residual_sum:.6g}, must be {expected:.6g}, "

@@ -15,6 +15,8 @@ from ddviz.check.views import StepView
 from ddviz.trace.schema import Draft, FilteredRows, Retrieve, TargetRows, Tree
 from ddviz.tree import tree_mask, unpack_mask
 
+MOST_IDLE_PROB = 1e-4  # target_prob below which a token counted twice is not worth saying
+
 
 @step_rule(
     cause="the recorder took an array of another request, of another width, or before it was filled",
@@ -72,11 +74,15 @@ def depth_limit(view: StepView) -> Iterator[Fault]:
     algorithms=DRAFTED,
 )
 def sibling_tokens(view: StepView) -> Iterator[Fault]:
-    """Siblings have distinct tokens. The kernels assume it: a token met twice is counted twice."""
+    """Siblings have distinct tokens. The kernels assume it: a token met twice is counted twice.
+
+    NGRAM fills its trees up with nodes of token 0 below the root; they are let pass where that changes
+    nothing: in greedy steps, and where the target gives token 0 a probability of at most 1e-4.
+    """
     tree, first = view.step.tree, dict[tuple[int, int], int]()
     for node in range(1, view.n):
         twin = first.setdefault((tree.parents[node], tree.tokens[node]), node)
-        if twin != node:
+        if twin != node and not _idle_filling(view, node):
             yield Fault(f"token {tree.tokens[node]} is also that of its sibling, node {twin}", node)
 
 
@@ -214,6 +220,14 @@ def token_range(view: StepView) -> Iterator[Fault]:
     for place, token in enumerate(view.step.accept.predicts):
         if not 0 <= token < vocab:
             yield Fault(f"predicts[{place}] = {token}, must be in [0, {vocab})")
+
+
+def _idle_filling(view: StepView, node: int) -> bool:
+    """Whether a node is one with which SGLang's NGRAM fills a tree up, and it cannot change the output."""
+    tree, probs = view.step.tree, view.node_probs
+    if view.header.algorithm != "NGRAM" or tree.parents[node] != 0 or tree.tokens[node] != 0:
+        return False
+    return view.step.accept.kernel == "greedy" or probs is None or not probs[node] > MOST_IDLE_PROB
 
 
 def tree_lengths(tree: Tree) -> dict[str, Sequence[object] | None]:

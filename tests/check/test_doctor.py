@@ -61,6 +61,71 @@ def test_the_doctor_is_silent_on_clean_traces(kind):
     assert steps > 20
 
 
+def ngram_trace(temperature, token_0):
+    """A root whose child 9 is refused, with two nodes of token 0 for filling; token_0: its target_prob.
+
+    0 ┬ 1 (9)         sampled: coin 0.99 of the root refuses all three, whose mass is 0.2 + token_0
+      ├ 2 (0)
+      └ 3 (0)
+    """
+    probs, rows = [None, 0.2, token_0, token_0], {"top_ids": [[5, 9]] * 4, "top_probs": [[0.7, 0.2]] * 4}
+    numbers = {"entropy": [0.8] * 4, "logsumexp": [1.0] * 4, "margin": [1.25] * 4}
+    target = schema.Target(raw=schema.TargetRows(**rows, **numbers, argmax=[5] * 4, node_probs=probs))
+    sampling = None
+    if temperature > 0:
+        target.filtered = schema.FilteredRows(**rows, node_probs=probs)
+        sampling = schema.Sampling(
+            coins=[0.99, 0.1, 0.1, 0.1],
+            final_coin=0.5,
+            residual_sum=float(np.float32(0.8 - token_0)),
+            bonus_cdf=0.05,
+            bonus_prob=0.7,
+        )
+    step = schema.Step(
+        index=0,
+        prefix_len=2,
+        batch=schema.Batch(id=1, size=1, row=0, q_len=4),
+        tree=schema.Tree(tokens=[7, 9, 0, 0], parents=[-1, 0, 0, 0]),
+        retrieve=schema.Retrieve(index=[0, 1, 2, 3], next_token=[1, -1, -1, -1], next_sibling=[-1, 2, 3, -1]),
+        target=target,
+        sampling=sampling,
+        accept=schema.Accept(
+            index=[0], num_accepted=0, predicts=[5], bonus=5, kernel="sampled" if sampling else "greedy"
+        ),
+        emitted=[5],
+    )
+    header = schema.Header(
+        created="2026-11-30T00:00:00+00:00",
+        engine=schema.EngineInfo(name="sglang", version="0.5.17"),
+        algorithm="NGRAM",
+        target="table",
+        block_size=4,
+        sampling=schema.SamplingParams(temperature=temperature, max_new_tokens=2),
+        score_kind="none",
+        vocab_size=12,
+        request_id="a",
+    )
+    before = [schema.Tokens(bytes={}), schema.Prompt(token_ids=[1, 2], text=""), schema.Prefill(token=7)]
+    return [header, *before, step, schema.End(finish_reason="length", output_ids=[7, 5], steps=1)]
+
+
+@pytest.mark.parametrize(("temperature", "token_0"), [(0.0, 0.3), (0.0, 0.6), (1.0, 1e-6), (1.0, 0.0)])
+def test_what_ngram_fills_its_trees_up_with_is_let_pass_where_it_changes_nothing(temperature, token_0):
+    assert examine(trace_of(ngram_trace(temperature, token_0))) == []
+
+
+def test_what_ngram_fills_its_trees_up_with_is_named_where_it_is_counted_twice():
+    """Its mass leaves the residual once, and what siblings sum to is counted once: no other rule speaks."""
+    findings = examine(trace_of(ngram_trace(1.0, 0.3)))
+    assert {finding.rule for finding in findings} == {"sibling-tokens"}
+
+
+def test_only_ngram_fills_trees_up():
+    header, *rest = ngram_trace(0.0, 0.3)
+    other = msgspec.structs.replace(header, algorithm="EAGLE")
+    assert {finding.rule for finding in examine(trace_of([other, *rest]))} == {"sibling-tokens"}
+
+
 def test_the_doctor_is_silent_where_the_optional_parts_are_absent():
     for setup in (GREEDY, ROW, CHAIN, AR):
         events = events_of(setup)
