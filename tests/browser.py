@@ -42,6 +42,7 @@ def launched() -> Iterator[Any]:
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=executable, args=FLAGS)
         yield chromium
+        _idle.clear()
         chromium.close()
 
 
@@ -51,10 +52,21 @@ class Watched:
     def __init__(self, page: Any) -> None:
         self.page = page
         self.trouble: list[str] = []
-        page.on("dialog", self._dialog)
-        page.on("pageerror", lambda error: self.trouble.append(f"exception: {error}"))
-        page.on("console", lambda m: m.type == "error" and self.trouble.append(f"console: {m.text}"))
-        page.on("request", self._request)
+        self._listeners: list[tuple[str, Any]] = []
+        self.on("dialog", self._dialog)
+        self.on("pageerror", lambda error: self.trouble.append(f"exception: {error}"))
+        self.on("console", lambda m: m.type == "error" and self.trouble.append(f"console: {m.text}"))
+        self.on("request", self._request)
+
+    def on(self, event: str, listener: Any) -> None:
+        """Listen until `end`."""
+        self.page.on(event, listener)
+        self._listeners.append((event, listener))
+
+    def end(self) -> None:
+        for event, listener in self._listeners:
+            self.page.remove_listener(event, listener)
+        self._listeners.clear()
 
     def _dialog(self, dialog: Any) -> None:
         self.trouble.append(f"dialog: {dialog.message}")
@@ -73,14 +85,44 @@ def wait_until(page: Any, expression: str, seconds: float = 10) -> None:
         page.wait_for_timeout(20)
 
 
+# A new page starts processes of chromium, which takes longer than most tests do with it: one that a test has
+# left in order waits here, empty, for the next. Nothing in ddviz stores anything in the browser.
+_idle: list[Any] = []
+
+
 @contextmanager
 def watched_page(browser: Any, width: int = 1280, height: int = 800, **context: Any) -> Iterator[Watched]:
-    """A fresh page; after the block the test fails if it saw a dialog, an exception or a foreign request."""
-    opened = browser.new_context(viewport={"width": width, "height": height}, **context)
-    opened.set_default_timeout(10_000)
-    watched = Watched(opened.new_page())
+    """An empty page; after the block the test fails if it saw a dialog, an exception or a foreign request.
+
+    context  settings of a browser context of its own, which is closed after the block
+    """
+    if context or not _idle:
+        opened = browser.new_context(viewport={"width": width, "height": height}, **context)
+        page = opened.new_page()
+    else:
+        page = _idle.pop()
+        page.set_viewport_size({"width": width, "height": height})
+    page.set_default_timeout(10_000)
+    watched = Watched(page)
     try:
         yield watched
-    finally:
-        opened.close()
+        page.evaluate("0")  # what the page has said by now has arrived
+    except BaseException:
+        page.context.close()
+        raise
+    watched.end()
+    if context or watched.trouble:
+        page.context.close()
+    else:
+        _empty(page)
+        _idle.append(page)
     assert watched.trouble == []
+
+
+def _empty(page: Any) -> None:
+    """As if new: blank, alone, the pointer outside."""
+    for other in page.context.pages:
+        if other is not page:
+            other.close()
+    page.goto("about:blank")
+    page.mouse.move(-10, -10)

@@ -30,7 +30,7 @@ class AppPage:
         self.watched, self.page = watched, watched.page
         self.page.set_default_timeout(10_000)
         self.answers = 0  # to events of the page
-        self.page.on("response", self._on_response)
+        watched.on("response", self._on_response)
         self.page.goto(url)
         self._wait_until_loaded()
 
