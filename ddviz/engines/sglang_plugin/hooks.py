@@ -1,5 +1,5 @@
 """What a tree needs of SGLang 0.5.17 that it lacks: four functions, changed for DDTREE and for nothing else.
-Two more tell the tracer what became of a step, where the server traces.
+Where the server traces, two more tell the tracer what became of a step, of whatever algorithm.
 
 Each hook runs the original first and corrects its answer. `assert_applied` is called where they matter, since
 SGLang only logs a hook that it could not apply.
@@ -10,7 +10,7 @@ from typing import Any
 
 from ddviz.engines.sglang_plugin.algorithm import NAME
 from ddviz.engines.sglang_plugin.requests import refusal
-from ddviz.engines.sglang_plugin.tracing.tracer import NoTracer, trace_folder
+from ddviz.engines.sglang_plugin.tracing.tracer import NoTracer
 
 
 def capture_with_mask(original: Callable[..., Any], runner: Any, *args: Any, **kwargs: Any) -> Any:
@@ -81,7 +81,7 @@ def note_settled(original: Callable[..., Any], processor: Any, batch: Any, resul
     return taken
 
 
-tracer = NoTracer()  # the worker puts its own here
+tracer = NoTracer()  # the worker, or the scheduler's hook, puts its own here
 
 HOOKS: dict[str, Callable[..., Any]] = {
     "sglang.srt.model_executor.runner.decode_cuda_graph_runner.DecodeCudaGraphRunner.get_spec_info": (
@@ -92,9 +92,10 @@ HOOKS: dict[str, Callable[..., Any]] = {
     "sglang.srt.speculative.dflash_utils.validate_dflash_request": refuse_what_is_ignored,
 }
 _PROCESSOR = "sglang.srt.managers.scheduler_components.batch_result_processor.SchedulerBatchResultProcessor"
-if trace_folder() is not None:  # a server that traces nothing is left alone
-    HOOKS[f"{_PROCESSOR}.process_batch_result_prefill"] = note_prefilled
-    HOOKS[f"{_PROCESSOR}.process_batch_result_decode"] = note_settled
+RESULT_HOOKS: dict[str, Callable[..., Any]] = {
+    f"{_PROCESSOR}.process_batch_result_prefill": note_prefilled,
+    f"{_PROCESSOR}.process_batch_result_decode": note_settled,
+}
 
 
 def register_hooks() -> None:
@@ -102,6 +103,14 @@ def register_hooks() -> None:
 
     for target, hook in HOOKS.items():
         HookRegistry.register(target, hook, HookType.AROUND)
+
+
+def register_tracing() -> list[str]:
+    """The tracer's hooks, those that fit this SGLang; returns what does not, a sentence each."""
+    from ddviz.engines.sglang_plugin.tracing.builtin import table
+
+    results = {name: table.Hook(hook, ("batch", "result")) for name, hook in RESULT_HOOKS.items()}
+    return table.register_tracing(results)
 
 
 def assert_applied() -> None:

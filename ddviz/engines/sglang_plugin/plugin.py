@@ -1,12 +1,55 @@
-"""The entry point `ddviz` of the group `sglang.srt.plugins`; SGLang calls `register` in every process."""
+"""The entry point `ddviz` of the group `sglang.srt.plugins`; SGLang calls `register` in every process.
+
+DDVIZ_TRACE_DIR=DIR   the server can trace, DDTREE and SGLang's own algorithms
+DDVIZ_TRACE_ONLY=1    it does nothing else: no DDTREE, no change to SGLang, any version of it
+"""
+
+import logging
+import os
 
 from ddviz.errors import EngineError
 
 SUPPORTED_SGLANG = "0.5.17"
+TRACE_ONLY = "DDVIZ_TRACE_ONLY"
+
+logger = logging.getLogger(__name__)
 
 
 def register() -> None:
-    """Make DDTREE known to this process's SGLang. Calling it again does nothing.
+    """What this process's SGLang is to know of ddviz. Calling it again does nothing."""
+    if _trace_only():
+        _register_trace_only()
+    else:
+        _register_ddtree()
+
+
+def _trace_only() -> bool:
+    value = os.environ.get(TRACE_ONLY, "")
+    if value not in ("", "0", "1"):
+        raise EngineError(f"{TRACE_ONLY} is {value!r}, must be 1 (trace only) or 0")
+    return value == "1"
+
+
+def _register_trace_only() -> None:
+    import sglang
+
+    from ddviz.engines.sglang_plugin.hooks import register_tracing
+    from ddviz.engines.sglang_plugin.tracing.tracer import FOLDER, trace_folder
+
+    if trace_folder() is None:
+        logger.warning("ddviz: %s is set without %s: nothing is traced", TRACE_ONLY, FOLDER)
+        return
+    if sglang.__version__ != SUPPORTED_SGLANG:
+        logger.warning(
+            "ddviz: tracing is tested with sglang %s, this is %s: what does not fit is left out",
+            SUPPORTED_SGLANG,
+            sglang.__version__,
+        )
+    register_tracing()
+
+
+def _register_ddtree() -> None:
+    """DDTREE, and tracing where there is a folder for it.
 
     On another version of SGLang the name and the flags are still known, and choosing DDTREE is refused with a
     sentence: an exception here would only be logged, and the user would read `unknown algorithm`.
@@ -17,7 +60,8 @@ def register() -> None:
 
     from ddviz.engines.sglang_plugin.algorithm import NAME, DDTreeAlgorithm, worker_class
     from ddviz.engines.sglang_plugin.flags import add_flags
-    from ddviz.engines.sglang_plugin.hooks import register_hooks
+    from ddviz.engines.sglang_plugin.hooks import register_hooks, register_tracing
+    from ddviz.engines.sglang_plugin.tracing.tracer import trace_folder
 
     if get_spec(NAME) is not None:
         return
@@ -31,6 +75,12 @@ def register() -> None:
     )(worker_class)
     if supported:
         register_hooks()
+    if trace_folder() is None:  # a server that traces nothing is left alone
+        return
+    if supported:
+        register_tracing()
+    else:
+        logger.warning("ddviz: to trace on sglang %s, set %s=1", sglang.__version__, TRACE_ONLY)
 
 
 def _refuse_version(server_args: object) -> None:

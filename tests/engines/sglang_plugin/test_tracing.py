@@ -121,7 +121,7 @@ class Engine:
         accepted = self._accept(reqs, tree, logits, trace)
         self.packer.pack(tree.slots, accepted, trace.moves)
         new_seq_lens = seq_lens + accepted.num_accepted + 1
-        tokens = accepted.rows(accepted.predicts).long()
+        tokens = accepted.predicts[accepted.accept_index.clamp(min=0).long()].long()
         bonus = tokens.gather(1, accepted.num_accepted.long().unsqueeze(1)).squeeze(1)
         trace.keep(
             draft_kv_positions=seq_lens.unsqueeze(1) + torch.arange(BLOCK),

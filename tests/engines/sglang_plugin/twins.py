@@ -1,19 +1,34 @@
-"""What tests of the plugin without a GPU share: a tracer, and the scratch that the sampling kernel leaves."""
+"""What tests of the plugin without a GPU share: a tracer, and twins of sglang-kernel's two tree kernels."""
+
+import numpy as np
+import torch
 
 from ddviz.engines.sglang_plugin.tracing.ring import Ring
+from ddviz.engines.sglang_plugin.tracing.slots import Slots
 from ddviz.engines.sglang_plugin.tracing.tracer import Tracer
 from ddviz.engines.sglang_plugin.tracing.writer import TraceWriter
 from ddviz.trace import schema
+from ddviz.tree import TreeAcceptance, follow_verified_tree, sample_tree_paths
 
 
 def new_tracer(
-    folder, *, block_size, budget, topk_cap, vocab_size, row_width, ring_slots=8, default_level=None
+    folder,
+    *,
+    block_size,
+    budget,
+    topk_cap,
+    vocab_size,
+    row_width,
+    ring_slots=8,
+    default_level=None,
+    algorithm="DDTREE",
+    **header,
 ):
     """A tracer of a server whose target is a table; close its `writer` before reading what it wrote."""
     header = schema.Header(
         created="2026-11-29T00:00:00+00:00",
         engine=schema.EngineInfo(name="sglang", version="0.5.17"),
-        algorithm="DDTREE",
+        algorithm=algorithm,
         target="table",
         block_size=block_size,
         budget=budget,
@@ -21,10 +36,66 @@ def new_tracer(
         sampling=schema.SamplingParams(),
         vocab_size=vocab_size,
         request_id="",
+        **header,
     )
-    ring = Ring(ring_slots, 200_000, "cpu")
-    writer = TraceWriter(ring, lambda token: bytes([97 + token]))
-    return Tracer(folder, header, ring, writer, row_width, default_level)
+    slots = Slots(ring_slots, 200_000)
+    writer = TraceWriter(slots, lambda token: bytes([97 + token]) if 0 <= token < 100 else None)
+    return Tracer(folder, header, Ring(slots, "cpu"), writer, row_width, default_level)
+
+
+def verify_tree_greedy(
+    predicts,
+    accept_index,
+    accept_token_num,
+    candidates,
+    retrive_index,
+    retrive_next_token,
+    retrive_next_sibling,
+    target_predict,
+):
+    """sglang-kernel's, with its names; it writes the path and nothing else."""
+    links = (candidates, retrive_index, retrive_next_token, retrive_next_sibling, target_predict)
+    twin = follow_verified_tree(*_arrays(links), accept_index.shape[1])
+    write_path(twin, predicts, accept_index, accept_token_num)
+
+
+def tree_speculative_sampling_target_only(
+    predicts,
+    accept_index,
+    accept_token_num,
+    candidates,
+    retrive_index,
+    retrive_next_token,
+    retrive_next_sibling,
+    uniform_samples,
+    uniform_samples_for_final_sampling,
+    target_probs,
+    draft_probs,
+    threshold_single=1.0,
+    threshold_acc=1.0,
+    deterministic=True,
+):
+    """sglang-kernel's, with its names; it writes the path, and its scratch `draft_probs`."""
+    links = _arrays((candidates, retrive_index, retrive_next_token, retrive_next_sibling))
+    probs = target_probs.numpy()
+    coins = _arrays((uniform_samples, uniform_samples_for_final_sampling))
+    twin = sample_tree_paths(*links, probs, *coins, accept_index.shape[1])
+    write_path(twin, predicts, accept_index, accept_token_num)
+    note_rejected(draft_probs, probs, candidates, *links[2:], accept_index, accept_token_num)
+
+
+def write_path(twin: TreeAcceptance, predicts, accept_index, accept_token_num):
+    """The kernels write what they visited: elsewhere the buffers keep what they held."""
+    for b, count in enumerate(twin.num_accepted.tolist()):
+        path = twin.accept_index[b, : count + 1]
+        accept_index[b, : count + 1] = torch.from_numpy(path)
+        at = torch.from_numpy(path.astype(np.int64))
+        predicts[at] = torch.from_numpy(twin.predicts)[at]
+    accept_token_num.copy_(torch.from_numpy(twin.num_accepted))
+
+
+def _arrays(tensors):
+    return [tensor.numpy() for tensor in tensors]
 
 
 def note_rejected(rejected, probs, candidates, next_token, next_sibling, accept_index, num_accepted):

@@ -6,6 +6,8 @@ Not here: any second computation of what a stage decided. Statistics that the ru
 logsumexp, top lists) come from the same logits that it used.
 """
 
+from typing import Protocol
+
 import torch
 import triton
 import triton.language as tl
@@ -13,6 +15,17 @@ import triton.language as tl
 from ddviz.engines.base import TARGET_TOP
 from ddviz.engines.sglang_plugin.batch import TreeBatch
 from ddviz.engines.sglang_plugin.tree_kernels import first_mask_cell
+
+
+class Linked(Protocol):
+    """Nodes and their parents, whole batch: a TreeBatch, or what stands for one (builtin/step.py)."""
+
+    @property
+    def tokens(self) -> torch.Tensor: ...  # [bs, T] int64
+    @property
+    def parents(self) -> torch.Tensor: ...  # [bs, T], -1 = none
+    @property
+    def width(self) -> int: ...
 
 
 def tree_arrays(tree: TreeBatch, rows: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -23,10 +36,11 @@ def tree_arrays(tree: TreeBatch, rows: torch.Tensor) -> dict[str, torch.Tensor]:
 
 
 def mask_cells(mask: torch.Tensor, seq_lens: torch.Tensor, width: int, rows: torch.Tensor) -> torch.Tensor:
-    """The T x T cells [n, T, T] uint8 that the attention kernel reads, out of its own flat buffer."""
+    """The T x T cells [n, T, T] uint8 that the attention kernel reads, out of its own flat bytes or bools."""
     cells = torch.empty((len(rows), width, width), dtype=torch.uint8, device=mask.device)
     _gather_mask[(len(rows), width)](
-        mask,
+        mask.view(torch.uint8),
+        mask.numel(),
         seq_lens,
         rows,
         cells,
@@ -38,30 +52,37 @@ def mask_cells(mask: torch.Tensor, seq_lens: torch.Tensor, width: int, rows: tor
     return cells
 
 
-def raw_statistics(logits: torch.Tensor, tree: TreeBatch, rows: torch.Tensor) -> dict[str, torch.Tensor]:
+def raw_statistics(logits: torch.Tensor, tree: Linked, rows: torch.Tensor) -> dict[str, torch.Tensor]:
     """Of the target's logits [bs*T, V] before anything changes them: per node top m, entropy, logsumexp, and
     the probability of the node's token in its parent's row.
     """
-    bs, width = tree.tokens.shape
-    chosen = logits.view(bs, width, -1)[rows].float()
+    statistics, probs = row_statistics(logits, tree.width, rows)
+    return {**statistics, "raw_node_probs": node_probs(probs, tree, rows)}
+
+
+def row_statistics(
+    logits: torch.Tensor, width: int, rows: torch.Tensor
+) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+    """`raw_statistics` of each row by itself, and the probabilities [n, T, V]."""
+    chosen = logits.view(-1, width, logits.shape[-1])[rows].float()
     top, ids = chosen.topk(min(TARGET_TOP, chosen.shape[-1]), dim=-1)
     logsumexp = torch.logsumexp(chosen, dim=-1, keepdim=True)
     probs = torch.exp(chosen - logsumexp)
     entropy = logsumexp.squeeze(-1) - (probs * chosen).sum(dim=-1)
     nonfinite = chosen.shape[-1] - torch.isfinite(chosen).sum(dim=-1)
-    return {
+    statistics = {
         "raw_top_ids": ids.int(),
         "raw_top_probs": torch.exp(top - logsumexp),
         "raw_entropy": entropy,
         "raw_logsumexp": logsumexp.squeeze(-1),
         "raw_argmax": chosen.argmax(dim=-1).int(),
         "raw_margin": top[..., 0] - top[..., 1],
-        "raw_node_probs": node_probs(probs, tree, rows),
         "nonfinite": nonfinite.int(),
     }
+    return statistics, probs
 
 
-def filtered_statistics(probs: torch.Tensor, tree: TreeBatch, rows: torch.Tensor) -> dict[str, torch.Tensor]:
+def filtered_statistics(probs: torch.Tensor, tree: Linked, rows: torch.Tensor) -> dict[str, torch.Tensor]:
     """Of the probabilities [n, T, V] that acceptance used, already those of the traced rows."""
     top, ids = probs.topk(min(TARGET_TOP, probs.shape[-1]), dim=-1)
     return {
@@ -71,14 +92,46 @@ def filtered_statistics(probs: torch.Tensor, tree: TreeBatch, rows: torch.Tensor
     }
 
 
-def node_probs(probs: torch.Tensor, tree: TreeBatch, rows: torch.Tensor) -> torch.Tensor:
+def node_probs(probs: torch.Tensor, tree: Linked, rows: torch.Tensor) -> torch.Tensor:
     """Probability [n, T] of each node's token in its parent's row; that of root and pads means nothing."""
-    parents = tree.parents[rows].clamp(min=0).long()
-    return (
-        probs.gather(1, parents.unsqueeze(-1).expand(-1, -1, probs.shape[-1]))
-        .gather(2, tree.tokens[rows].unsqueeze(-1))
-        .squeeze(-1)
-    )
+    return of_parents(token_probs(probs, tree.tokens[rows]), tree.parents[rows])
+
+
+def token_probs(probs: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+    """[n, T, T]: the probability in row i of the token of node j. For links that are not known yet."""
+    width, vocabulary = probs.shape[1:]
+    wanted = tokens.long().clamp(0, vocabulary - 1).unsqueeze(1).expand(-1, width, -1)
+    return probs.gather(2, wanted)
+
+
+def of_parents(pairs: torch.Tensor, parents: torch.Tensor) -> torch.Tensor:
+    """[n, T]: of `token_probs`, each node's in its parent's row."""
+    return pairs.gather(1, parents.long().clamp(min=0).unsqueeze(1)).squeeze(1)
+
+
+def parents_of(next_token: torch.Tensor, next_sibling: torch.Tensor) -> torch.Tensor:
+    """Parents [n, T] int64 that the links [n, T] say; -1 for the root and for nodes that no link reaches.
+
+    A node's parent is that of its leftmost sibling. The way there halves with every round, so that no host
+    sync and few launches are needed; links that run in a circle, or out of the tree, do no harm.
+    """
+    rows, width = next_token.shape
+    nodes = torch.arange(width, device=next_token.device).expand(rows, -1)
+    parent_of_first = _inverse(next_token, nodes)
+    left = _inverse(next_sibling, nodes)
+    leftmost = torch.where(left >= 0, left, nodes)
+    for _ in range(width.bit_length()):
+        leftmost = leftmost.gather(1, leftmost)
+    return parent_of_first.gather(1, leftmost)
+
+
+def _inverse(links: torch.Tensor, nodes: torch.Tensor) -> torch.Tensor:
+    """[n, T] the node that links to each node, -1 = none."""
+    width = links.shape[1]
+    known = (links >= 0) & (links < width)
+    found = torch.full((len(links), width + 1), -1, dtype=torch.int64, device=links.device)
+    found.scatter_(1, torch.where(known, links.long(), width), nodes)  # what links nowhere: one column more
+    return found[:, :width]
 
 
 def bonus_draw(
@@ -102,9 +155,10 @@ def bonus_draw(
     }
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["size"])
 def _gather_mask(
     mask,
+    size,  # of the mask, beyond which nothing is read
     seq_lens,
     rows,
     cells_out,
@@ -117,5 +171,5 @@ def _gather_mask(
     row = tl.load(rows + traced)
     lane = tl.arange(0, LANES)
     first = first_mask_cell(seq_lens, row, node, T, BS_LANES) + tl.load(seq_lens + row)
-    cell = tl.load(mask + first + lane, mask=lane < T, other=0)
+    cell = tl.load(mask + first + lane, mask=(lane < T) & (first + lane < size), other=0)
     tl.store(cells_out + (traced * T + node) * T + lane, cell, mask=lane < T)

@@ -14,34 +14,45 @@ import torch
 
 from ddviz.engines.base import TARGET_TOP
 from ddviz.engines.sglang_plugin.tracing import tracer as tracing
+from ddviz.engines.sglang_plugin.tracing.process import Tokenizer, WriterProcess
 from ddviz.engines.sglang_plugin.tracing.ring import Ring
-from ddviz.engines.sglang_plugin.tracing.writer import TraceWriter
+from ddviz.engines.sglang_plugin.tracing.slots import Slots
 from ddviz.trace import schema
 
 logger = logging.getLogger(__name__)
 
 
 def start(worker: Any) -> tracing.NoTracer:
-    """The tracer of a DDTreeWorker; one that does nothing where nothing is to be traced or it can't start."""
+    """The tracer of a DDTreeWorker."""
+    size = row_bytes(worker.tree_width, worker.block_size, worker.candidates)
+    return begin(worker.server_args, worker.model_runner, worker.ps.tp_rank, size, lambda: header_of(worker))
+
+
+def begin(
+    args: Any, model_runner: Any, tp_rank: int, row_size: int, header: Callable[[], schema.Header]
+) -> tracing.NoTracer:
+    """A tracer; one that does nothing where nothing is to be traced or it can't start.
+
+    args, model_runner  the server's ServerArgs, and the target's ModelRunner
+    row_size            bytes that a traced row of a step takes at most
+    """
     folder = tracing.trace_folder()
-    if folder is None or worker.ps.tp_rank != 0:
+    if folder is None or tp_rank != 0:
         return tracing.NoTracer()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        args = worker.server_args
-        most = int(worker.model_runner.max_running_requests)
-        size = most * row_bytes(worker.tree_width, worker.block_size, worker.candidates)
-        ring = Ring(tracing.RING_SLOTS, size, worker.device)
-        writer = TraceWriter(ring, token_bytes_of(args))
-        logger.info("ddviz: traces go to %s", folder)
-        return tracing.Tracer(
+        most = int(model_runner.max_running_requests)
+        slots = Slots(tracing.RING_SLOTS, most * row_size)
+        tracer = tracing.Tracer(
             folder=folder,
-            header=header_of(worker),
-            ring=ring,
-            writer=writer,
-            row_width=int(worker.model_runner.req_to_token_pool.req_to_token.shape[1]),
+            header=header(),
+            ring=Ring(slots, model_runner.device),
+            writer=WriterProcess(slots, _tokenizer(args)),
+            row_width=int(model_runner.req_to_token_pool.req_to_token.shape[1]),
             default_level=os.environ.get(tracing.LEVEL) or None,
         )
+        logger.info("ddviz: traces go to %s", folder)
+        return tracer
     except Exception:
         logger.exception("ddviz: tracing could not start; the server goes on without")
         return tracing.NoTracer()
@@ -54,10 +65,27 @@ def row_bytes(width: int, block_size: int, candidates: int) -> int:
 
 
 def header_of(worker: Any) -> schema.Header:
-    """What every trace of a server says; sampling, limits, level and id are each request's own."""
+    """What every trace of a DDTREE server says."""
+    return server_header(
+        worker.server_args,
+        worker.model_runner,
+        algorithm="DDTREE",
+        block_size=worker.block_size,
+        budget=worker.budget,
+        topk_cap=worker.topk_cap,
+    )
+
+
+def server_header(
+    args: Any, model_runner: Any, more_options: tuple[str, ...] = (), **own: Any
+) -> schema.Header:
+    """What every trace of a server says; sampling, limits, level and id are each request's own.
+
+    more_options  names of ServerArgs, beside those that say how any server runs
+    own           fields that its algorithm gives
+    """
     import sglang
 
-    args = worker.server_args
     options = (
         "dtype",
         "attention_backend",
@@ -65,7 +93,9 @@ def header_of(worker: Any) -> schema.Header:
         "disable_overlap_schedule",
         "context_length",
         "random_seed",
+        *more_options,
     )
+    draft = args.speculative_draft_model_path
     return schema.Header(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         engine=schema.EngineInfo(
@@ -74,36 +104,20 @@ def header_of(worker: Any) -> schema.Header:
             device=f"cuda: {torch.cuda.get_device_name()}" if torch.cuda.is_available() else None,
             options={name: getattr(args, name) for name in options},
         ),
-        algorithm="DDTREE",
         target=_model_name(args.model_path),
-        draft=_model_name(args.speculative_draft_model_path),
-        block_size=worker.block_size,
-        budget=worker.budget,
-        topk_cap=worker.topk_cap,
+        draft=None if draft is None else _model_name(draft),
         sampling=schema.SamplingParams(),
         threshold_single=args.speculative_accept_threshold_single,
         threshold_acc=args.speculative_accept_threshold_acc,
-        vocab_size=int(worker.model_runner.model_config.vocab_size),
+        vocab_size=int(model_runner.model_config.vocab_size),
         request_id="",
+        **own,
     )
 
 
-def token_bytes_of(args: Any) -> Callable[[int], bytes | None]:
-    """From token id to raw bytes; nothing for any id where the server has no tokenizer."""
-    if args.skip_tokenizer_init and not args.tokenizer_path:
-        return lambda token: None
-    try:
-        from transformers import AutoTokenizer
-
-        from ddviz.engines.token_bytes import token_bytes_function
-
-        tokenizer = AutoTokenizer.from_pretrained(
-            args.tokenizer_path, trust_remote_code=args.trust_remote_code, local_files_only=True
-        )
-        return token_bytes_function(tokenizer)
-    except Exception as error:
-        logger.warning("ddviz: traces carry no token text: %s", error)
-        return lambda token: None
+def _tokenizer(args: Any) -> Tokenizer:
+    path = "" if args.skip_tokenizer_init else args.tokenizer_path
+    return Tokenizer(path or "", bool(args.trust_remote_code))
 
 
 def _model_name(path: str) -> str:

@@ -1,11 +1,13 @@
 """The arrays of one traced row -> schema.Step.
 
 In:  numpy arrays as reading.py named them, one row of each; what the host knew of the step.
-Out: schema.Step at level light or standard.
+Out: schema.Step at level light or standard. What an algorithm has not is not there: None.
 Not here: torch, SGLang.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -14,6 +16,7 @@ from ddviz.trace.writer import display_list, display_rows, float32, float32_list
 from ddviz.tree import pack_mask
 
 Arrays = dict[str, np.ndarray]
+Part = TypeVar("Part")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,10 @@ def step_of(
     """One step of one request; the fields that this level leaves out are None."""
     standard = level != "light"
     width = len(arrays["tokens"])
+
+    def part(make: Callable[[Arrays], Part], *needed: str) -> Part | None:
+        return make(arrays) if standard and all(name in arrays for name in needed) else None
+
     return schema.Step(
         index=facts.index,
         prefix_len=int(arrays["seq_len"]),
@@ -49,16 +56,16 @@ def step_of(
             q_len=width,
             mode="graph" if facts.graph else "eager",
         ),
-        draft=_draft(arrays) if standard else None,
+        draft=part(_draft, "top_ids"),
         tree=_tree(arrays),
-        retrieve=_retrieve(arrays) if standard else None,
-        positions=arrays["positions"].tolist() if standard else None,
-        slots=arrays["slots"].tolist() if standard else None,
-        mask=pack_mask(arrays["mask"].astype(bool)) if standard else None,
-        target=_target(arrays) if standard else None,
-        sampling=_sampling(arrays) if standard else None,
+        retrieve=part(_retrieve, "next_token"),
+        positions=part(lambda a: a["positions"].tolist(), "positions"),
+        slots=part(lambda a: a["slots"].tolist(), "slots"),
+        mask=part(lambda a: pack_mask(a["mask"].astype(bool)), "mask"),
+        target=part(_target, "raw_top_ids"),
+        sampling=part(_sampling, "coins"),
         accept=_accept(arrays),
-        commit=_commit(arrays, facts) if standard else None,
+        commit=part(lambda a: _commit(a, facts), "src_slots"),
         emitted=emitted,
         times_us=times_us,
     )
@@ -77,8 +84,8 @@ def _tree(arrays: Arrays) -> schema.Tree:
     return schema.Tree(
         tokens=arrays["tokens"][:n].tolist(),
         parents=arrays["parents"][:n].tolist(),
-        ranks=arrays["ranks"][:n].tolist(),
-        scores=float32_list(arrays["scores"][:n]),
+        ranks=arrays["ranks"][:n].tolist() if "ranks" in arrays else None,
+        scores=float32_list(arrays["scores"][:n]) if "scores" in arrays else None,
     )
 
 
@@ -115,9 +122,7 @@ def _of_nodes(probs: np.ndarray, n: int) -> list[float | None]:
     return [None, *float32_list(probs[1:n])]
 
 
-def _sampling(arrays: Arrays) -> schema.Sampling | None:
-    if "coins" not in arrays:
-        return None
+def _sampling(arrays: Arrays) -> schema.Sampling:
     return schema.Sampling(
         coins=float32_list(arrays["coins"][: _count(arrays)]),
         final_coin=float32(arrays["final_coin"]),
@@ -141,12 +146,13 @@ def _accept(arrays: Arrays) -> schema.Accept:
 
 def _commit(arrays: Arrays, facts: HostFacts) -> schema.Commit:
     length = int(arrays["num_accepted"]) + 1
+    appended = arrays.get("draft_kv_positions")  # not every algorithm appends to a drafter's KV
     return schema.Commit(
         src_slots=arrays["src_slots"][:length].tolist(),
         dst_slots=arrays["dst_slots"][:length].tolist(),
         committed_len=int(arrays["new_seq_len"]),
         reserved_len=facts.reserved_len,
         row_width=facts.row_width,
-        draft_kv_positions=arrays["draft_kv_positions"][:length].tolist(),
-        draft_kv_rows=int(arrays["new_seq_len"]),
+        draft_kv_positions=None if appended is None else appended[:length].tolist(),
+        draft_kv_rows=None if appended is None else int(arrays["new_seq_len"]),
     )

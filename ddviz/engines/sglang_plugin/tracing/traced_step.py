@@ -76,7 +76,7 @@ class Pending:
         return {name: round(1000 * begin.elapsed_time(end), 1) for name, begin, end in self.events}
 
 
-def _harmless(method: Callable[..., None]) -> Callable[..., None]:
+def harmless(method: Callable[..., None]) -> Callable[..., None]:
     """A failing tracer never breaks serving: after an error the rest of the step is not traced."""
 
     @functools.wraps(method)
@@ -105,39 +105,46 @@ class TracedStep(NoStep):
         self._kept: dict[str, torch.Tensor] = {"seq_len": batch.seq_lens[self._rows].long()}
         self._events: list[tuple[str, torch.cuda.Event, torch.cuda.Event]] = []
         self._sampled: list[dict[str, torch.Tensor]] = []
-        self._moves = torch.zeros((len(batch.reqs), path_len, 2), dtype=torch.int64, device=device)
+        self._path_len = path_len
+        self._moves: torch.Tensor | None = None
 
     @property
     def moves(self) -> torch.Tensor:
         """[bs, S, 2] where the packing kernel notes source and destination slots."""
+        if self._moves is None:
+            shape = (len(self._batch.reqs), self._path_len, 2)
+            self._moves = torch.zeros(shape, dtype=torch.int64, device=self._rows.device)
         return self._moves
 
-    @_harmless
+    @harmless
     def keep(self, **tensors: torch.Tensor) -> None:
         """Tensors [bs, ...]: the traced rows are copied at once."""
         self._kept |= {name: tensor[self._rows] for name, tensor in tensors.items()}
 
-    @_harmless
+    @harmless
     def tree(self, tree: TreeBatch, mask: torch.Tensor, seq_lens: torch.Tensor) -> None:
         self._kept |= reading.tree_arrays(tree, self._rows)
         self._kept["mask"] = reading.mask_cells(mask, seq_lens, tree.width, self._rows)
 
-    @_harmless
+    @harmless
     def raw(self, logits: torch.Tensor, tree: TreeBatch) -> None:
         self._kept |= reading.raw_statistics(logits, tree, self._rows)
 
-    @_harmless
-    def adjusted(self, logits: torch.Tensor, tree: TreeBatch) -> None:
+    @harmless
+    def adjusted(self, logits: torch.Tensor, tree: reading.Linked) -> None:
         """Logits [bs*T, V] of a greedy step after something changed them: what its argmax was taken from."""
+        self._adjusted(logits, tree)
+
+    def _adjusted(self, logits: torch.Tensor, tree: reading.Linked) -> None:
         bs, width = tree.tokens.shape
         probs = torch.softmax(logits.view(bs, width, -1)[self._rows].float(), dim=-1)
         self._kept |= reading.filtered_statistics(probs, tree, self._rows)
 
-    @_harmless
+    @harmless
     def sampled(
         self,
         part: slice,
-        tree: TreeBatch,
+        tree: reading.Linked,
         probs: torch.Tensor,
         rejected: torch.Tensor,
         accepted: AcceptedBatch,
@@ -145,6 +152,18 @@ class TracedStep(NoStep):
         final_coins: torch.Tensor,
     ) -> None:
         """After the sampling kernel, for the rows `part` of the batch that it was given."""
+        self._draw(part, tree, probs, rejected, accepted, coins, final_coins)
+
+    def _draw(
+        self,
+        part: slice,
+        tree: reading.Linked,
+        probs: torch.Tensor,
+        rejected: torch.Tensor,
+        accepted: AcceptedBatch,
+        coins: torch.Tensor,
+        final_coins: torch.Tensor,
+    ) -> None:
         own = [row for row in self._row_list if part.start <= row < part.stop]
         if not own:
             return
@@ -169,20 +188,30 @@ class TracedStep(NoStep):
         """Copy all that was kept towards the host; hang what is known on the result."""
         self._copy()
         with self.tracer.guarded():
-            lost = "tracing failed, see the server's log" if self.broken else RING_FULL
             facts = self._facts(graph)
             for request in self._traced:
                 request.steps += 1
             rows = list(zip(self._traced, facts, strict=True))
-            result.ddviz_step = Pending(self._copied, lost, rows, self._events)
+            result.ddviz_step = Pending(self._copied, self._why_lost(), rows, self._events)
 
-    @_harmless
+    @harmless
     def _copy(self) -> None:
+        self._send()
+
+    def _send(self) -> None:
         for name in self._sampled[0] if self._sampled else ():
             self._kept[name] = torch.cat([part[name] for part in self._sampled])
-        moves = self._moves[self._rows]
-        self._kept |= {"src_slots": moves[..., 0].contiguous(), "dst_slots": moves[..., 1].contiguous()}
+        self._kept |= self._moved_slots()
         self._copied = self.tracer.ring.put(self._kept)
+
+    def _moved_slots(self) -> dict[str, torch.Tensor]:
+        """Source and destination slots [n, S] of the path's nodes."""
+        moves = self.moves[self._rows]
+        return {"src_slots": moves[..., 0].contiguous(), "dst_slots": moves[..., 1].contiguous()}
+
+    def _why_lost(self) -> str:
+        """Why the step is not copied, where it is not."""
+        return "tracing failed, see the server's log" if self.broken else RING_FULL
 
     def _facts(self, graph: bool) -> list[HostFacts]:
         return [

@@ -1,7 +1,7 @@
 """What the worker and the hooks call: which requests are traced, and what became of their steps.
 
 In:  batches of requests as the scheduler has them, and the results that it took.
-Out: jobs for the writer's thread.
+Out: jobs for the writer's process.
 Not here: the course of one step (traced_step.py), how it is written (writer.py).
 
 A request is traced where its `custom_params` say so, {"ddviz": {"level": "standard"}}, or where the server
@@ -24,17 +24,11 @@ from typing import Any, get_args
 import msgspec
 
 from ddviz.engines.sglang_plugin.requests import tree_limits
+from ddviz.engines.sglang_plugin.tracing.jobs import Begin, Ended, Lost, Prefilled, Row, Stepped
+from ddviz.engines.sglang_plugin.tracing.process import WriterProcess
 from ddviz.engines.sglang_plugin.tracing.ring import Ring
 from ddviz.engines.sglang_plugin.tracing.traced_step import NO_STEP, NoStep, Pending, Traced, TracedStep
-from ddviz.engines.sglang_plugin.tracing.writer import (
-    Begin,
-    Ended,
-    Lost,
-    Prefilled,
-    Row,
-    Stepped,
-    TraceWriter,
-)
+from ddviz.engines.sglang_plugin.tracing.writer import TraceWriter
 from ddviz.trace import schema
 
 KEY = "ddviz"
@@ -63,7 +57,7 @@ def asked_level(custom_params: dict[str, Any] | None, default: str | None) -> sc
 class NoTracer:
     """A server that traces nothing."""
 
-    def step(self, batch: Any, width: int, path_len: int) -> NoStep:
+    def step(self, batch: Any, width: int, path_len: int, kind: type[TracedStep] = TracedStep) -> NoStep:
         return NO_STEP
 
     def prefilled(self, reqs: list[Any]) -> None: ...
@@ -77,20 +71,20 @@ class Tracer(NoTracer):
     folder: Path
     header: schema.Header  # what all traces of this server have in common
     ring: Ring
-    writer: TraceWriter
+    writer: WriterProcess | TraceWriter
     row_width: int  # slots that a request's row has
     default_level: str | None = None
     requests: dict[str, Traced] = field(default_factory=dict)
     failures: int = 0
 
-    def step(self, batch: Any, width: int, path_len: int) -> NoStep:
-        """The step that is about to begin."""
+    def step(self, batch: Any, width: int, path_len: int, kind: type[TracedStep] = TracedStep) -> NoStep:
+        """The step that is about to begin, of a `kind` of its own where SGLang's hooks put it together."""
         with self.guarded():
             found = [(row, self._of(req)) for row, req in enumerate(batch.reqs)]
             rows = [row for row, traced in found if traced is not None]
             if rows:
                 traced = [t for _, t in found if t is not None]
-                return TracedStep(self, batch, rows, traced, width, path_len)
+                return kind(self, batch, rows, traced, width, path_len)
         return NO_STEP
 
     def prefilled(self, reqs: list[Any]) -> None:
@@ -126,7 +120,8 @@ class Tracer(NoTracer):
                     if pending.copied is None:
                         self.writer.put(Lost(traced.rid, facts.index, pending.lost))
             if pending.copied is not None:
-                self.writer.put(Stepped(pending.copied, rows, pending.times_us))
+                pending.copied.wait()  # the result that the scheduler took was copied after it
+                self.writer.put(Stepped(pending.copied.slot, pending.copied.layout, rows, pending.times_us()))
             for traced, _ in pending.rows:
                 i = by_rid[traced.rid]
                 if not ended[i]:
@@ -142,7 +137,9 @@ class Tracer(NoTracer):
 
     def _begin(self, req: Any, traced: Traced) -> None:
         params = req.sampling_params
-        budget, topk_cap = tree_limits(params.custom_params, self.header.budget, self.header.topk_cap)
+        budget, topk_cap = self.header.budget, self.header.topk_cap
+        if budget is not None and topk_cap is not None:  # DDTREE, of which a request may ask for less
+            budget, topk_cap = tree_limits(params.custom_params, budget, topk_cap)
         header = msgspec.structs.replace(
             self.header,
             created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -154,7 +151,7 @@ class Tracer(NoTracer):
         )
         traced.begun = True
         path = self.folder / f"{_file_name(traced.rid)}.ddviz"
-        self.writer.put(Begin(traced.rid, path, header, list(req.origin_input_ids), None))
+        self.writer.put(Begin(traced.rid, str(path), header, list(req.origin_input_ids)))
 
     def _end_if_finished(self, req: Any, traced: Traced) -> None:
         if not req.finished():
