@@ -5,6 +5,7 @@ What can be refused without torch is refused before it is imported, which takes 
 """
 
 import argparse
+import json
 import shlex
 import signal
 import sys
@@ -141,6 +142,14 @@ def doctor(args: argparse.Namespace) -> int:
     return print_report(examine_path(args.trace), as_json=args.json)
 
 
+def stats(args: argparse.Namespace) -> None:
+    from ddviz.analysis import stats as s
+    from ddviz.analysis.stats_report import as_dict, render
+    from ddviz.analysis.traces import gather
+
+    _print(as_dict, render, s.stats(*gather(args.trace)), args.json)
+
+
 def bench(args: argparse.Namespace) -> None:
     from ddviz import bench as b
 
@@ -159,6 +168,16 @@ def bench(args: argparse.Namespace) -> None:
         from rich.console import Console
 
         Console(highlight=False).print(b.report_table(engine, results))
+
+
+def _print(as_dict, render, result, as_json: bool) -> None:  # type: ignore[no-untyped-def]
+    """A result of an analysis, as JSON or laid out for the terminal."""
+    if as_json:
+        print(json.dumps(as_dict(result)))
+        return
+    from rich.console import Console
+
+    Console(highlight=False).print(render(result))
 
 
 # -------------------------------------------------------------------- arguments
@@ -233,6 +252,10 @@ def _parser() -> argparse.ArgumentParser:
     p = _command(commands, "doctor", doctor, "find faults in a trace, or in all traces of a folder")
     p.add_argument("trace", type=Path, metavar="FILE|DIR")
     p.add_argument("--json", action="store_true", help="print findings as JSON")
+
+    p = _command(commands, "stats", stats, "count acceptance by depth and rank, and time per stage")
+    p.add_argument("trace", type=Path, metavar="FILE|DIR")
+    p.add_argument("--json", action="store_true", help="print JSON")
 
     p = _command(commands, "bench", bench, "measure tokens/s, accept length and losslessness of each mode")
     p.add_argument(
