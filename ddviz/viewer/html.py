@@ -31,14 +31,14 @@ FILES = (  # a constant must stand before what uses it while the script loads; f
     *("sheet", "sheet_find", "sheet_export", "sheet_keys"),
     *("jumps", "topbar", "scrubber_chart", "scrubber", "text", "detail", "panels"),
     *("flight", "highlight", "tree_links", "build_search", "mask", "why", "stages"),
-    *("views", "batch"),
+    *("views", "batch", "charts_data", "charts_draw", "charts"),
     *("stage_draft", "stage_build", "stage_compile", "stage_verify", "stage_commit"),
     *("page_source", "state", "loader", "address", "link", "parting", "player"),
     *("feed", "poll", "keys", "viewer", "compare_chart", "compare"),
 )
 STYLES = (  # a later rule wins
     *("viewer", "topbar", "scrubber", "panes", "text", "tree", "table", "detail", "stages", "why"),
-    *("sheet", "views", "compare"),
+    *("sheet", "views", "charts", "compare"),
 )
 
 _PAGE_CSS = "html,body{margin:0;height:100%}.ddviz-page{height:100vh;--ddviz-height:100vh}"

@@ -24,6 +24,7 @@ const KEYS = [
   { keys: ["Shift+x"], where: "all", does: (c) => c.jump("top1", -1), help: "the rejected top-1 before" },
   { keys: ["t"], where: "all", does: (c) => c.jump("tie"), help: "next near-tie" },
   { keys: ["Shift+t"], where: "all", does: (c) => c.jump("tie", -1), help: "the near-tie before" },
+  { keys: ["c"], where: "all", does: (c) => c.toggle("charts"), help: "charts of all steps" },
   { keys: ["b"], where: "all", does: (c) => c.toggle("batch"), help: "all rows of the step's batch" },
   { keys: ["e"], where: "all", does: (c) => c.sheet("exports"), help: "export" },
   { keys: ["?"], where: "all", does: (c) => c.sheet("keys"), says: "? all keys", help: "this list" },

@@ -19,13 +19,13 @@ NEAR_COIN = 0.01  # distance of a coin to a running sum that it was compared wit
 
 def top1_rejected(step: Step) -> bool:
     """Whether the drafter's likeliest token was examined and refused somewhere along the accepted path."""
-    path = _path(step)
-    return any(child not in path and at(step.tree.ranks, child) == 0 for child, _ in _examined(step, path))
+    path = accepted_path(step)
+    return any(child not in path and at(step.tree.ranks, child) == 0 for child, _ in examined(step, path))
 
 
 def near_tie(step: Step) -> bool:
     """Whether a decision along the accepted path could easily have gone the other way."""
-    path, target = _path(step), step.target
+    path, target = accepted_path(step), step.target
     if target is None:
         return False
     if step.accept.kernel == "greedy" or step.sampling is None or target.filtered is None:
@@ -33,7 +33,7 @@ def near_tie(step: Step) -> bool:
         margins = [at(lead, node) for node in path]
         return any(margin is not None and margin < NEAR_MARGIN for margin in margins)
     sums: dict[int, float] = {}
-    for child, parent in _examined(step, path):
+    for child, parent in examined(step, path):
         prob, coin = at(target.filtered.node_probs, child), at(step.sampling.coins, parent)
         if prob is None or coin is None:
             continue
@@ -43,13 +43,13 @@ def near_tie(step: Step) -> bool:
     return False
 
 
-def _path(step: Step) -> dict[int, None]:
+def accepted_path(step: Step) -> dict[int, None]:
     """The accepted path as node numbers, in its order."""
     root, n = step.flat_root, len(step.tree.tokens)
     return {flat - root: None for flat in step.accept.index if 0 <= flat - root < n}
 
 
-def _examined(step: Step, path: dict[int, None]) -> Iterator[tuple[int, int]]:
+def examined(step: Step, path: dict[int, None]) -> Iterator[tuple[int, int]]:
     """(child, parent) of every comparison: children in link order, up to the one that was taken."""
     n = len(step.tree.tokens)
     for parent in path:

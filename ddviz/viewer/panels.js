@@ -23,6 +23,7 @@ const PANES = {
   tree: createTree,
   detail: createDetail,
   stages: createStages,
+  charts: createCharts,
   batch: createBatch,
   highlight: createHighlight, // last: it marks what the others drew
 };

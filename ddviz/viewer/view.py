@@ -21,6 +21,7 @@ from ddviz.trace.schema import Step
 from ddviz.trace.tokens import pieces
 from ddviz.viewer.marks import near_tie, top1_rejected
 from ddviz.viewer.step import stage_times, step_view
+from ddviz.viewer.tried import ScoreKind, path_entropy, tried
 
 MAX_ROWS = 500  # rows in one answer
 JSON = dict[str, Any]
@@ -33,7 +34,8 @@ def poll_view(trace: Trace, since: int = 0) -> JSON:
     since    echoed, so that a repeated or late answer can be dropped
     total    steps known by now; ask again from since + len(steps) until it is reached
     steps    [{i, index, prefix_len, n, accept_len, emitted: [{id, text, kind}], ms, stages: {name: ms},
-               top1: the likeliest candidate was refused, tie: a decision was close}]
+               top1: the likeliest candidate was refused, tie: a decision was close,
+               tried: [[depth, rank, draft_prob, taken]], entropy: [at every node of the path]}]
              a step after a retraction also has `prefill`: {id, text}, the token that began the new prefix
     stats    over the steps sent so far; rates count the steps' own time, so a paused run is not a slow one
     tail     what is left of a character that the output never finished
@@ -171,7 +173,7 @@ class _Digest:
     def _append(self, trace: Trace, i: int) -> None:
         step = trace.steps[i]
         prefill = self._prefill(trace, i)
-        row = _row(step, i, self._text.take(step.emitted, trace.tokens))
+        row = _row(step, i, self._text.take(step.emitted, trace.tokens), trace.header.score_kind)
         if i == 0 and self._first is None:
             self._first = prefill
         elif prefill is not None:
@@ -203,7 +205,7 @@ def _digest_of(trace: Trace) -> _Digest:
         return _digests.setdefault(trace.steps, _Digest())
 
 
-def _row(step: Step, i: int, texts: list[str]) -> JSON:
+def _row(step: Step, i: int, texts: list[str], score_kind: ScoreKind) -> JSON:
     accepted = step.accept.num_accepted
     total, stages = stage_times(step)
     return {
@@ -218,6 +220,8 @@ def _row(step: Step, i: int, texts: list[str]) -> JSON:
         ],
         "top1": top1_rejected(step),
         "tie": near_tie(step),
+        "tried": tried(step, score_kind),
+        "entropy": path_entropy(step),
         "ms": total,
         "stages": stages,
     }

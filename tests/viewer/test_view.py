@@ -117,6 +117,8 @@ def test_the_first_answer_brings_header_prompt_first_token_and_rows(tmp_path):
             "emitted": [{"id": 2, "text": "c", "kind": "accepted"}, {"id": 5, "text": "f", "kind": "bonus"}],
             "top1": True,
             "tie": False,
+            "tried": [[1, 0, 0.607, 0], [1, 1, 0.368, 1], [2, 0, 0.607, 0], [2, 1, 0.368, 0]],
+            "entropy": None,
             "ms": 4.0,
             "stages": {"draft": 1.0, "verify": 3.0},
         }
