@@ -30,29 +30,35 @@ OPENED = """() => new Promise((done) => {
   const look = () => isDrawn() ? done(performance.now()) : requestAnimationFrame(look);
   look();
 })"""
-# A key held down: a press each frame, and per frame the time from its beginning to after its paint.
+# A key held down, as a browser delivers it: the press comes before a frame, the frame draws the step. Of each frame
+# that drew one: the work from its beginning to after its paint, and the time since the one before.
 HELD = """(presses) => new Promise((done) => {
   const root = document.querySelector(".ddviz-host").shadowRoot.querySelector(".ddviz");
-  const [frames, drawn, seen] = [[], [], []];
+  const [frames, intervals, drawn, seen] = [[], [], [], [ddviz.view.state().step]];
   const key = { key: "ArrowRight", bubbles: true, composed: true, cancelable: true };
-  let count = 0;
-  function frame(began) {
+  let [count, last] = [0, performance.now()];
+  function press() {
+    if (seen.length > presses || count > 40 * presses) return done({ frames, intervals, drawn, seen });
+    requestAnimationFrame(frame); // before the viewer's own of this press
+    root.dispatchEvent(new KeyboardEvent("keydown", { ...key, repeat: count++ > 0 }));
+  }
+  function frame() {
     const start = performance.now();
-    const { step, drawMs } = ddviz.view.state();
-    if (seen.at(-1) !== step) {
-      seen.push(step);
-      drawn.push(drawMs);
-    }
-    if (seen.length > presses || count++ > 40 * presses) return done({ frames, drawn, seen });
-    root.dispatchEvent(new KeyboardEvent("keydown", { ...key, repeat: count > 1 }));
     const channel = new MessageChannel();
     channel.port1.onmessage = () => {
-      frames.push(performance.now() - start);
-      requestAnimationFrame(frame);
+      const [now, { step, drawMs, drawn: place }] = [performance.now(), ddviz.view.state()];
+      if (seen.at(-1) !== step && place === step) {
+        seen.push(step);
+        drawn.push(drawMs);
+        frames.push(now - start);
+        intervals.push(now - last);
+        last = now;
+      }
+      press();
     };
-    requestAnimationFrame(() => channel.port2.postMessage(0));
+    channel.port2.postMessage(0);
   }
-  requestAnimationFrame(frame);
+  press();
 })"""
 IDLE = """(count) => new Promise((done) => {
   const frames = [];

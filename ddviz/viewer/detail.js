@@ -9,6 +9,7 @@ function createDetail(parent, viewer) {
   const body = newScroller("", "Numbers of the selected node");
   append(pane, body);
   let shown = []; // [step, index] that is drawn already
+  let isBrief = false; // what stands is of a step that flew by
   const onSelect = (index) => {
     commands.choose(index);
     commands.focusTree(); // the button that was pressed goes with the old numbers
@@ -18,7 +19,13 @@ function createDetail(parent, viewer) {
     keepFocus(body, () => body.replaceChildren(...sections.filter(Boolean)));
   }
 
+  function briefSections() {
+    const [step, index] = shown;
+    return [nodeHead(step, index), stepSection(step)].filter(Boolean);
+  }
+
   function showAll() {
+    isBrief = false;
     const [step, index] = shown;
     show([...nodeSections(step, index, onSelect), stepSection(step)]);
   }
@@ -34,11 +41,14 @@ function createDetail(parent, viewer) {
       if (shown[0] === step && shown[1] === index) return;
       const isQuick = shown[0] !== step && flies(showRest);
       shown = [step, index];
-      if (isQuick) show([nodeHead(step, index), stepSection(step)]);
-      else showAll();
+      if (!isQuick) showAll();
+      else if (isBrief) rewrite(body, briefSections());
+      else show(briefSections());
+      isBrief = isQuick;
     },
     clear() {
       shown = [];
+      isBrief = false;
       keepFocus(body, () => body.replaceChildren());
     },
   };

@@ -78,6 +78,27 @@ function keepInView(scroller, element, margin = 8) {
   else if (own.bottom > box.bottom - margin) scroller.scrollTop += own.bottom - box.bottom + box.height / 3;
 }
 
+// Makes what stands in a box like `next`, changing only what differs: the browser then lays out and paints that alone.
+// For parts without listeners, which stay with their old elements.
+function rewrite(box, next) {
+  next.forEach((wanted, k) => {
+    const old = box.childNodes[k];
+    if (!old) box.append(wanted);
+    else if (old.nodeName !== wanted.nodeName) old.replaceWith(wanted);
+    else if (old.nodeType === Node.TEXT_NODE) old.data === wanted.data || (old.data = wanted.data);
+    else {
+      for (const { name } of Array.from(old.attributes)) if (!wanted.hasAttribute(name)) old.removeAttribute(name);
+      for (const { name, value } of wanted.attributes) {
+        if (old.getAttribute(name) === value) continue;
+        if (name === "style") old.style.cssText = value; // an exported page allows no style attribute to be set
+        else old.setAttribute(name, value);
+      }
+      rewrite(old, Array.from(wanted.childNodes));
+    }
+  });
+  while (box.childNodes.length > next.length) box.lastChild.remove();
+}
+
 // A status line says a new text once: writing the same again would have a screen reader repeat it.
 function say(element, text) {
   if (element.textContent !== text) element.textContent = text;

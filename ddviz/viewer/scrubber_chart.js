@@ -22,10 +22,17 @@ function createChart(parent, { scope, root, onStep }) {
   said.setAttribute("role", "status");
   said.hidden = true;
   append(parent, append(make("div", "ddviz-chart-box"), chart, tip, said));
-  const state = { rows: [], step: null, base: document.createElement("canvas"), painted: "", theme: 0 };
-  const paint = newFrame(scope, () => paintChart(chart, state, root));
+  const size = { width: 0, height: 0 }; // measured when it changes: asking in every frame costs page layouts
+  const state = { rows: [], step: null, base: document.createElement("canvas"), painted: "", theme: 0, size };
+  const palette = newPalette(root);
+  const paint = newFrame(scope, () => paintChart(chart, state, palette, root));
   followChartPointer({ scope, chart, tip, state, onStep });
-  scope.observe(new ResizeObserver(paint), [chart]);
+  scope.observe(new ResizeObserver(measure), [chart]);
+
+  function measure() {
+    Object.assign(size, { width: chart.clientWidth, height: chart.clientHeight });
+    paint();
+  }
 
   // Takes the viewer's own list of rows, which only ever grows.
   function setRows(rows) {
@@ -51,6 +58,7 @@ function createChart(parent, { scope, root, onStep }) {
 
   function repaint() {
     state.theme++;
+    palette.forget();
     paint();
   }
 
@@ -97,12 +105,12 @@ function barsOf(count, width) {
   return { width: Math.min(fit, BAR_WIDEST), each };
 }
 
-function paintChart(chart, state, root) {
-  const [width, height] = [chart.clientWidth, chart.clientHeight];
-  if (!width) return;
+function paintChart(chart, state, palette, root) {
   const { rows, step, base } = state;
+  const { width, height } = state.size;
+  if (!width) return;
   const bars = barsOf(rows.length, width);
-  const colours = paletteOf(root);
+  const colours = palette();
   const context = sharpContext(chart, width, height);
   const painted = [rows.length, width, height, chart.width, state.theme].join(" ");
   if (painted !== state.painted) paintBase(base, binsOf(rows, bars.each), { bars, width, height, colours, root });

@@ -5,13 +5,16 @@
 // (table.js), numbers (detail.js).
 
 const SVG_LIMIT = 300; // nodes; above, the canvas is faster
+const TREE_FLIES = 100; // ms; steps that follow each other faster go over the canvas: nothing of it needs laying out
 
-function createTree(parent, { scope, root, commands, state: chosen }) {
+function createTree(parent, viewer) {
+  const { scope, root, commands, state: chosen } = viewer;
   const frame = newTreeFrame(parent);
   const { pane, stage } = frame;
   const palette = newPalette(root);
+  const size = { width: 0, height: 0 }; // of the stage when last seen; measured then, since asking costs a page layout
   const svg = createSvgTree(stage);
-  const canvas = createCanvasTree(stage, palette);
+  const canvas = createCanvasTree(stage, palette, size);
   const card = createCard(stage);
   stage.append(frame.hint);
   const table = createTable(pane, { onSelect: commands.choose, palette });
@@ -19,7 +22,7 @@ function createTree(parent, { scope, root, commands, state: chosen }) {
   pane.append(createLegend());
 
   const state = { step: null, layout: null, look: null, renderer: svg, selected: null, hovered: null };
-  const size = { width: 0, height: 0 }; // of the stage when last seen; measured then, since asking costs a page layout
+  const flies = newFlight(scope, "tree", TREE_FLIES);
   const camera = newCamera({ size, layout: () => state.layout, onMove });
   addTools();
   followPointer({ scope, stage, size, state, camera, mark, card, onSelect: commands.choose, onHover });
@@ -53,17 +56,33 @@ function createTree(parent, { scope, root, commands, state: chosen }) {
     const isSame = look.key === state.look?.key;
     state.look = look;
     if (step === state.step) {
-      if (!isSame) dress();
-      return select(node);
+      if (isSame) return select(node);
+      state.selected = node;
+      dress();
+      table.select(node);
+      return mark();
     }
     Object.assign(state, { step, selected: node });
-    const renderer = step.nodes.length > SVG_LIMIT ? canvas : svg;
-    if (renderer !== state.renderer) state.renderer.clear();
-    state.renderer = renderer;
-    stage.classList.toggle("ddviz-uses-canvas", renderer === canvas);
+    useRenderer(flies(rest) || step.nodes.length > SVG_LIMIT ? canvas : svg);
     frame.write(step);
     if (asArrays()) table.draw(step, node);
     return relayout();
+  }
+
+  function useRenderer(renderer) {
+    if (renderer === state.renderer) return;
+    state.renderer = renderer;
+    stage.classList.toggle("ddviz-uses-canvas", renderer === canvas);
+  }
+
+  // Steps flew by and rest: a tree of a usual size has elements again.
+  function rest() {
+    if (!state.step || state.step.nodes.length > SVG_LIMIT) return;
+    useRenderer(svg);
+    dress();
+    svg.move(camera.view);
+    mark();
+    viewer.panels.highlight.draw({ node: state.selected });
   }
 
   function measure() {
@@ -93,7 +112,6 @@ function createTree(parent, { scope, root, commands, state: chosen }) {
     layout.edges = look.links && hasLinks(step) ? linkEdges(layout, step) : layout.treeEdges;
     for (const edge of layout.edges) edge.ghost = edge.to.ghost;
     state.renderer.draw(layout);
-    state.renderer.paint();
   }
 
   function onHover(item) {

@@ -3,8 +3,10 @@
 
 const READABLE_SCALE = 0.45;
 
-function createCanvasTree(parent, palette) {
+// size: of the stage, which the tree keeps; asking the canvas would cost a page layout.
+function createCanvasTree(parent, palette, size) {
   const canvas = make("canvas", "ddviz-canvas");
+  const easel = make("canvas"); // outside the page: setting a font on a canvas in it has the page laid out
   canvas.setAttribute("aria-hidden", "true");
   const spoken = make("div", "ddviz-spoken"); // what a screen reader finds in place of the pixels
   spoken.setAttribute("role", "treeitem");
@@ -15,8 +17,8 @@ function createCanvasTree(parent, palette) {
 
   function paint() {
     if (!layout) return;
-    const [width, height] = [canvas.clientWidth, canvas.clientHeight];
-    const context = sharpContext(canvas, width, height);
+    const { width, height } = size;
+    const context = sharpContext(easel, width, height);
     const colours = palette();
     context.translate(view.x, view.y);
     context.scale(view.k, view.k);
@@ -29,6 +31,7 @@ function createCanvasTree(parent, palette) {
     for (const item of layout.items) if (seen(item, item)) paintNode(context, item, colours, view.k);
     paintRing(context, marks[1], colours.faint);
     paintRing(context, marks[0], colours.focus);
+    sharpContext(canvas, width, height).drawImage(easel, 0, 0, width, height);
   }
 
   return {
@@ -49,7 +52,7 @@ function createCanvasTree(parent, palette) {
     clear() {
       layout = null;
       marks = [null, null];
-      sharpContext(canvas, canvas.clientWidth, canvas.clientHeight);
+      sharpContext(canvas, size.width, size.height);
     },
   };
 }
@@ -103,7 +106,7 @@ function paintNode(context, item, colours, scale) {
     unreached: [colours.panel, colours.faint, colours.muted],
     bonus: [colours.bonusSoft, colours.bonus, colours.bonus],
   }[item.status];
-  const path = new Path2D(outline(item));
+  const path = (item.outline ??= new Path2D(outline(item)));
   context.save();
   context.globalAlpha = { ghost: 0.3, offered: 0.6 }[item.ghost] ?? 1;
   context.translate(item.x, item.y);
@@ -117,6 +120,7 @@ function paintNode(context, item, colours, scale) {
     context.fillStyle = look[2];
     context.direction = "ltr";
     context.fillText(item.sign ? `${item.sign} ${item.label}` : item.label, 9, baselineOf(item));
+    paintProbability(context, item, look[2], colours);
   }
   if (item.node.faults?.length) {
     context.fillStyle = colours.warn;
@@ -125,9 +129,40 @@ function paintNode(context, item, colours, scale) {
   context.restore();
 }
 
+// The target's probability: a bar along the foot, and a number where there is room.
+function paintProbability(context, { w, h, node, status, note, ...item }, ink, colours) {
+  const prob = status === "bonus" ? null : (node.target_prob ?? null);
+  if (prob === null) return;
+  if (note) {
+    context.font = "10px system-ui, sans-serif";
+    context.textAlign = "right";
+    context.fillStyle = status === "unreached" ? colours.muted : ink;
+    context.fillText(note, w - 9, baselineOf({ h, ...item }));
+    context.textAlign = "left";
+  }
+  const alpha = context.globalAlpha;
+  context.strokeStyle = { accepted: ink, rejected: ink, unreached: colours.faint }[status] ?? colours.muted;
+  context.lineWidth = 2;
+  context.setLineDash([]);
+  for (const [wide, strength] of [
+    [w - 18, 0.2],
+    [Math.max((w - 18) * clamp(prob, 0, 1), 0.5), 1],
+  ]) {
+    context.globalAlpha = alpha * strength;
+    context.beginPath();
+    context.moveTo(9, h - 2.75);
+    context.lineTo(9 + wide, h - 2.75);
+    context.stroke();
+  }
+  context.globalAlpha = alpha;
+}
+
 function paintRing(context, item, colour) {
   if (!item) return;
   context.strokeStyle = colour;
   context.lineWidth = 2;
-  context.strokeRect(item.x - 3, item.y - 3, item.w + 6, item.h + 6);
+  const round = item.status === "accepted" || item.status === "bonus" ? item.h / 2 + 3 : 7;
+  context.beginPath();
+  context.roundRect(item.x - 3, item.y - 3, item.w + 6, item.h + 6, round);
+  context.stroke();
 }
