@@ -30,7 +30,7 @@ from sglang.srt.utils.async_probe import sanitize_nan_logits
 from sglang.srt.utils.common import is_pin_memory_available
 
 from ddviz.engines.base import RECORDED_CANDIDATES
-from ddviz.engines.sglang_plugin import hooks
+from ddviz.engines.sglang_plugin import gate, hooks
 from ddviz.engines.sglang_plugin.acceptance import accept_greedy, accept_sampled
 from ddviz.engines.sglang_plugin.batch import TreeBatch
 from ddviz.engines.sglang_plugin.commit import KVPacker, settle
@@ -140,6 +140,7 @@ class DDTreeWorker(DFlashWorkerV2):
             if batch.forward_mode.is_extend():
                 self._penalties.prefilled(batch.reqs, batch.req_pool_indices, result.next_token_ids)
             return result
+        gate.pass_through()
         with torch.inference_mode():
             return self._step(batch, on_publish, grammar_barrier)
 

@@ -2,12 +2,13 @@
 
 import os
 
+import msgspec
 import numpy as np
 import pytest
 
 from ddviz.engines.sglang_plugin.tracing import rotation as module
+from ddviz.engines.sglang_plugin.tracing.jobs import Begin, Ended
 from ddviz.engines.sglang_plugin.tracing.rotation import LIMIT, Rotation, limit_of, rotation, shrink
-from ddviz.engines.sglang_plugin.tracing.writer import Begin, Ended
 from ddviz.trace import schema
 from tests.engines.sglang_plugin.twins import new_tracer
 
@@ -97,7 +98,8 @@ def test_the_writer_keeps_the_folder_within_the_limit_as_traces_end(folder, monk
     noise = np.random.default_rng(0).integers(33, 127, (11, 900), dtype=np.uint8)
     for number, text in enumerate(noise):
         rid = f"r{number}"
-        writer.put(Begin(rid, folder / f"{rid}.ddviz", header, [1, 2], text.tobytes().decode()))
+        own = msgspec.structs.replace(header, target=text.tobytes().decode())
+        writer.put(Begin(rid, str(folder / f"{rid}.ddviz"), own, [1, 2]))
         if number > 0:
             writer.put(Ended(rid, schema.End(finish_reason="stop", output_ids=[1], steps=0)))
     writer.close()

@@ -1,99 +1,82 @@
-"""Pinned memory between the device and the writer's thread.
+"""Shared, pinned memory between the device and the writer's process.
 
 In:  the tensors of one step, on the device.
-Out: the same, as numpy arrays, in another thread, later.
-Not here: what they mean (reading.py, steps.py).
+Out: their bytes in a slot that the writer's process reads, a little later.
+Not here: what they mean (reading.py, steps.py), what a slot is (slots.py).
 
-    forward stream   ... verify, commit | pack into one tensor | next step ...
-    copy stream                          wait |-- copy to a slot --| event
-    writer's thread                                                 waits for the event, reads, frees the slot
+    forward stream    ... verify, commit | pack into one tensor | next step ...
+    copy stream                           wait |-- copy to a slot --| event
+    scheduler         launches                                        takes the result: tells the writer
+    writer's process                                                  reads, frees the slot
 """
 
-import queue
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import numpy as np
 import torch
 
-
-class Field(NamedTuple):
-    name: str
-    shape: tuple[int, ...]
-    dtype: np.dtype
-    size: int  # bytes
+from ddviz.engines.sglang_plugin.tracing.jobs import Array
+from ddviz.engines.sglang_plugin.tracing.slots import Slots
 
 
 class Copied(NamedTuple):
-    """A step on its way to the host. `arrays` waits for it; `Ring.free` gives its slot back."""
+    """A step on its way to a slot."""
 
     slot: int
-    layout: tuple[Field, ...]
-    buffer: torch.Tensor  # [bytes] uint8 on the host
+    layout: list[Array]
     done: torch.cuda.Event | None  # None: the device is the host
 
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Copies of the arrays, so that the slot may be freed."""
+    def wait(self) -> None:
+        """Until it is there; at once, where the step's own result is on the host already."""
         if self.done is not None:
             self.done.synchronize()
-        raw = self.buffer.numpy()
-        arrays, at = {}, 0
-        for field in self.layout:
-            values = np.frombuffer(raw[at : at + field.size].tobytes(), field.dtype)
-            arrays[field.name] = values.reshape(field.shape)
-            at += field.size
-        return arrays
 
 
 class Ring:
-    """A number of slots of pinned memory. `put` runs on the scheduler's thread, `free` on the writer's."""
+    """Puts steps into slots, on a stream of its own. Called from the scheduler's thread."""
 
-    def __init__(self, slots: int, slot_bytes: int, device: torch.device | str) -> None:
-        self._cuda = torch.device(device).type == "cuda"
-        self._buffers = [
-            torch.empty(slot_bytes, dtype=torch.uint8, pin_memory=self._cuda) for _ in range(slots)
-        ]
-        self._free: queue.SimpleQueue[int] = queue.SimpleQueue()
-        for slot in range(slots):
-            self._free.put(slot)
-        self._stream = torch.cuda.Stream(device) if self._cuda else None
+    def __init__(self, slots: Slots, device: torch.device | str) -> None:
+        """RuntimeError where the memory cannot be pinned: copies would then hold up the scheduler."""
+        self.slots = slots
+        self._memory = torch.frombuffer(slots.memory, dtype=torch.uint8)
+        self._stream: torch.cuda.Stream | None = None
+        if torch.device(device).type == "cuda":
+            _pin(self._memory)
+            self._stream = torch.cuda.Stream(device)
 
     def put(self, tensors: Mapping[str, torch.Tensor]) -> Copied | None:
         """Begin to copy the tensors to the host. None where every slot is taken or one is too small."""
-        layout = tuple(
-            Field(name, tuple(t.shape), _numpy_dtype(t.dtype), t.numel() * t.element_size())
+        layout = [
+            Array(name, tuple(t.shape), str(t.dtype).removeprefix("torch."), t.numel() * t.element_size())
             for name, t in tensors.items()
-        )
-        size = sum(field.size for field in layout)
-        try:
-            slot = self._free.get_nowait()
-        except queue.Empty:
+        ]
+        if sum(array.size for array in layout) > self.slots.size:
             return None
-        if size > self._buffers[slot].numel():
-            self.free(slot)
+        slot = self.slots.take()
+        if slot is None:
             return None
         packed = torch.cat([_as_bytes(t) for t in tensors.values()])
-        return Copied(slot, layout, self._buffers[slot], self._copy(packed, self._buffers[slot]))
+        begin = slot * self.slots.size
+        return Copied(slot, layout, self._copy(packed, self._memory[begin : begin + packed.numel()]))
 
-    def free(self, slot: int) -> None:
-        self._free.put(slot)
-
-    def _copy(self, packed: torch.Tensor, buffer: torch.Tensor) -> torch.cuda.Event | None:
+    def _copy(self, packed: torch.Tensor, into: torch.Tensor) -> torch.cuda.Event | None:
         if self._stream is None:
-            buffer[: packed.numel()].copy_(packed)
+            into.copy_(packed)
             return None
         self._stream.wait_stream(torch.cuda.current_stream(packed.device))
         with torch.cuda.stream(self._stream):
-            buffer[: packed.numel()].copy_(packed, non_blocking=True)
+            into.copy_(packed, non_blocking=True)
             packed.record_stream(self._stream)
             done = torch.cuda.Event()
             done.record(self._stream)
         return done
 
 
+def _pin(memory: torch.Tensor) -> None:
+    status = torch.cuda.cudart().cudaHostRegister(memory.data_ptr(), memory.numel(), 0)
+    if int(status) != 0:
+        raise RuntimeError(f"the memory for traces could not be pinned: CUDA error {int(status)}")
+
+
 def _as_bytes(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.contiguous().view(-1).view(torch.uint8)
-
-
-def _numpy_dtype(dtype: torch.dtype) -> np.dtype:
-    return np.dtype(str(dtype).removeprefix("torch."))

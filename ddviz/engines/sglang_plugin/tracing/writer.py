@@ -1,107 +1,53 @@
-"""A thread that writes traces: it waits for copies, not the scheduler.
+"""From jobs to trace files, in a process of its own (process.py), where it costs the scheduler nothing.
 
-In:  jobs, in the order in which the scheduler's results came.
+In:  jobs, in the order in which the scheduler's results came; the slots with the steps' arrays.
 Out: one NAME.ddviz a request, every event on disk when it was written.
 Not here: which requests are traced, what a step holds.
 """
 
 import logging
-import queue
-import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
-from ddviz.engines.sglang_plugin.tracing.ring import Copied, Ring
+import numpy as np
+
+from ddviz.engines.sglang_plugin.tracing.jobs import Begin, Ended, Job, Lost, Prefilled, Stepped
 from ddviz.engines.sglang_plugin.tracing.rotation import rotation
-from ddviz.engines.sglang_plugin.tracing.steps import HostFacts, step_of
+from ddviz.engines.sglang_plugin.tracing.slots import Slots
+from ddviz.engines.sglang_plugin.tracing.steps import step_of
 from ddviz.errors import TraceError
-from ddviz.trace import schema
 from ddviz.trace.writer import Recorder
 
 logger = logging.getLogger(__name__)
 
 
-class Begin(NamedTuple):
-    rid: str
-    path: Path
-    header: schema.Header
-    prompt_ids: list[int]
-    text: str | None  # None: made from the ids
-
-
-class Prefilled(NamedTuple):
-    rid: str
-    event: schema.Prefill
-
-
-class Row(NamedTuple):
-    """One traced request of one step: where it stands in the copied arrays, and what became of it."""
-
-    rid: str
-    at: int
-    facts: HostFacts
-    level: schema.CaptureLevel
-    emitted: list[int] | None  # None: the step was under way when the request had ended already
-
-
-class Stepped(NamedTuple):
-    copied: Copied
-    rows: list[Row]
-    times_us: Callable[[], dict[str, float]]  # asked once the copy is there
-
-
-class Lost(NamedTuple):
-    rid: str
-    index: int
-    reason: str
-
-
-class Ended(NamedTuple):
-    rid: str
-    event: schema.End
-
-
-Job = Begin | Prefilled | Stepped | Lost | Ended
-
-
 class TraceWriter:
-    """Takes jobs with `put`, from any thread, and never blocks it. `close` waits until all are written."""
+    """Does each job as it is `put`. `close` ends what is open."""
 
-    def __init__(self, ring: Ring, token_bytes: Callable[[int], bytes | None]) -> None:
-        self._ring, self._token_bytes = ring, token_bytes
-        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+    def __init__(self, slots: Slots, token_bytes: Callable[[int], bytes | None]) -> None:
+        self._slots, self._token_bytes = slots, token_bytes
         self._recorders: dict[str, Recorder] = {}
         self._rotation = rotation()
-        self._thread = threading.Thread(target=self._run, name="ddviz-trace-writer", daemon=True)
-        self._thread.start()
 
     def put(self, job: Job) -> None:
-        self._jobs.put(job)
+        try:
+            self._do(job)
+        except TraceError as error:  # one trace could not be written; the others go on
+            logger.error("ddviz: %s", error)
+            self._forget(job)
+        except Exception:
+            logger.exception("ddviz: a trace event was lost")
 
     def close(self, timeout: float | None = None) -> None:
-        self._jobs.put(None)
-        self._thread.join(timeout)
-
-    def _run(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            try:
-                self._do(job)
-            except TraceError as error:  # one trace could not be written; the others go on
-                logger.error("ddviz: %s", error)
-                self._forget(job)
-            except Exception:
-                logger.exception("ddviz: a trace event was lost")
         for recorder in self._recorders.values():
             recorder.close()
 
     def _do(self, job: Job) -> None:
         match job:
             case Begin():
-                recorder = Recorder(job.path, job.header, self._token_bytes)
+                recorder = Recorder(Path(job.path), job.header, self._token_bytes)
                 self._recorders[job.rid] = recorder
-                text = self._text(job.prompt_ids) if job.text is None else job.text
-                recorder.prompt(job.prompt_ids, text)
+                recorder.prompt(job.prompt_ids, self._text(job.prompt_ids))
             case Stepped():
                 self._write_step(job)
             case Prefilled() if job.rid in self._recorders:
@@ -114,16 +60,23 @@ class TraceWriter:
                 self._rotation.finished(recorder.path, {other.path for other in self._recorders.values()})
 
     def _write_step(self, job: Stepped) -> None:
-        try:
-            arrays = job.copied.arrays()
-            times = job.times_us()
-        finally:
-            self._ring.free(job.copied.slot)
+        arrays = self._arrays(job)
         for row in job.rows:
-            recorder = self._recorders.get(row.rid)
-            if recorder is not None and row.emitted is not None:
+            if recorder := self._recorders.get(row.rid):
                 own = {name: values[row.at] for name, values in arrays.items()}
-                recorder.step(step_of(own, row.facts, row.emitted, row.level, dict(times)))
+                recorder.step(step_of(own, row.facts, row.emitted, row.level, dict(job.times_us)))
+
+    def _arrays(self, job: Stepped) -> dict[str, np.ndarray]:
+        try:
+            raw = self._slots.read(job.slot, sum(array.size for array in job.layout))
+        finally:
+            self._slots.free(job.slot)
+        arrays, at = {}, 0
+        for array in job.layout:
+            own = raw[at : at + array.size]
+            arrays[array.name] = np.frombuffer(own, array.dtype).reshape(array.shape)
+            at += array.size
+        return arrays
 
     def _text(self, ids: list[int]) -> str:
         raw = b"".join(self._token_bytes(token) or b"" for token in ids)

@@ -1,0 +1,61 @@
+"""What the scheduler's process tells the writer's, in the order in which its results came.
+
+Not here: the arrays of a step, which lie in shared memory (slots.py).
+"""
+
+from msgspec import Struct
+
+from ddviz.engines.sglang_plugin.tracing.steps import HostFacts
+from ddviz.trace import schema
+
+
+class Begin(Struct, frozen=True, tag=True, array_like=True):
+    rid: str
+    path: str
+    header: schema.Header
+    prompt_ids: list[int]
+
+
+class Prefilled(Struct, frozen=True, tag=True, array_like=True):
+    rid: str
+    event: schema.Prefill
+
+
+class Array(Struct, frozen=True, array_like=True):
+    """One array of a step, as it follows the one before it in the slot."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    size: int  # bytes
+
+
+class Row(Struct, frozen=True, array_like=True):
+    """One traced request of one step: where it stands in the copied arrays, and what became of it."""
+
+    rid: str
+    at: int
+    facts: HostFacts
+    level: schema.CaptureLevel
+    emitted: list[int]
+
+
+class Stepped(Struct, frozen=True, tag=True, array_like=True):
+    slot: int
+    layout: list[Array]
+    rows: list[Row]
+    times_us: dict[str, float]
+
+
+class Lost(Struct, frozen=True, tag=True, array_like=True):
+    rid: str
+    index: int
+    reason: str
+
+
+class Ended(Struct, frozen=True, tag=True, array_like=True):
+    rid: str
+    event: schema.End
+
+
+Job = Begin | Prefilled | Stepped | Lost | Ended

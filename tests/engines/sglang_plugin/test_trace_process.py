@@ -1,0 +1,115 @@
+"""The writer as a process of its own: it writes what it is told, outlives a killed server, harms nobody."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from ddviz.check.doctor import examine
+from ddviz.engines.sglang_plugin.tracing.process import Tokenizer, WriterProcess, token_bytes_of
+from ddviz.engines.sglang_plugin.tracing.ring import Ring
+from ddviz.engines.sglang_plugin.tracing.slots import Slots
+from ddviz.trace import load
+from tests.engines.sglang_plugin.test_tracing import Engine, request
+
+NO_TOKENIZER = Tokenizer("", False)
+
+
+@pytest.fixture
+def engine(tmp_path):
+    """An engine whose writer is a process."""
+    made = Engine(tmp_path)
+    made.tracer.ring = Ring(Slots(8, 200_000), "cpu")
+    made.writer = made.tracer.writer = WriterProcess(made.tracer.ring.slots, NO_TOKENIZER)
+    yield made
+    made.writer.close(30)
+
+
+def test_a_process_writes_what_a_writer_here_writes(engine, tmp_path):
+    reqs = [request("a"), request("b", temperature=0.8)]
+    traces = engine.run(reqs)
+    for req in reqs:
+        assert traces[req.rid].end.output_ids == req.output_ids_through_stop
+        assert examine(traces[req.rid]) == []
+        assert len(traces[req.rid].steps) > 3
+
+
+def test_slots_come_back(engine):
+    """Far more steps than slots, one after the other: none is dropped."""
+    reqs = [request("a", max_new_tokens=60)]
+    engine.prefill(reqs)
+    while not reqs[0].finished():
+        engine.settle(reqs, *engine.launch(reqs))
+        wait_until(lambda: any(engine.tracer.ring.slots.memory[-8:][i] == 0 for i in range(8)))
+    engine.writer.close(30)
+    trace = load(next(engine.folder.glob("*.ddviz")))
+    assert len(trace.steps) > 16 and not trace.dropped
+
+
+def test_a_killed_server_leaves_every_step_that_it_had_told(tmp_path):
+    program = (
+        "import sys, os, signal\n"
+        "from pathlib import Path\n"
+        "from tests.engines.sglang_plugin.test_trace_process import *\n"
+        "engine = Engine(Path(sys.argv[1]))\n"
+        "engine.tracer.ring = Ring(Slots(64, 200_000), 'cpu')\n"
+        "writer = engine.tracer.writer = WriterProcess(engine.tracer.ring.slots, NO_TOKENIZER)\n"
+        "req = request('a', max_new_tokens=1000)\n"
+        "engine.table[:, 0] = -100\n"
+        "engine.prefill([req])\n"
+        "for _ in range(12):\n"
+        "    engine.settle([req], *engine.launch([req]))\n"
+        "wait_until(lambda: writer._jobs.empty())\n"
+        "time.sleep(0.2)  # the feeder's last write\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], cwd=Path(__file__).parents[3], check=False)
+    (path,) = tmp_path.glob("*.ddviz")
+    wait_until(lambda: len(load(path).steps) == 12)
+    assert load(path).end is None
+
+
+def test_a_writer_that_died_is_told_once_and_disturbs_nobody(engine, caplog):
+    reqs = [request("a", max_new_tokens=40)]
+    engine.prefill(reqs)
+    engine.writer._process.kill()
+    engine.writer._process.wait()
+    while not reqs[0].finished():
+        engine.settle(reqs, *engine.launch(reqs))
+    wait_until(lambda: "has ended" in caplog.text)
+    assert caplog.text.count("has ended") == 1
+    assert engine.tracer.failures == 0
+
+
+def test_a_process_that_does_not_start_is_an_error(monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(RuntimeError, match="did not start"):
+        WriterProcess(Slots(2, 100), NO_TOKENIZER)
+
+
+def test_without_a_tokenizer_tokens_have_no_text(tmp_path):
+    assert token_bytes_of(NO_TOKENIZER)(5) is None
+    assert token_bytes_of(Tokenizer(str(tmp_path), False))(5) is None  # nothing to load there
+
+
+def test_a_slot_is_taken_until_it_is_freed_and_holds_what_was_put():
+    slots = Slots(2, 64)
+    ring = Ring(slots, "cpu")
+    first = ring.put({"a": torch.arange(4), "b": torch.tensor([1.5])})
+    second = ring.put({"a": torch.arange(4)})
+    assert {first.slot, second.slot} == {0, 1}
+    assert ring.put({"a": torch.arange(4)}) is None
+    assert slots.read(first.slot, 36) == torch.arange(4).numpy().tobytes() + b"\x00\x00\xc0\x3f"
+    slots.free(first.slot)
+    assert ring.put({"a": torch.zeros(9, dtype=torch.int64)}) is None  # larger than a slot
+    assert ring.put({"a": torch.arange(4)}).slot == first.slot
+
+
+def wait_until(holds, limit=20.0):
+    deadline = time.monotonic() + limit
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
