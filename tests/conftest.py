@@ -1,6 +1,7 @@
-"""What every test may use: `browser`, a chromium driven through playwright (browser.py), and tiny models."""
+"""What every test may use: a chromium driven through playwright (browser.py), tiny models, an engine process."""
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -39,3 +40,34 @@ def tiny_folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Pa
         family: (target, save_drafter(root / f"{family}-dflash", target))
         for family, target in targets.items()
     }
+
+
+@pytest.fixture(scope="session")
+def _one_engine_process(tiny_folders: dict[str, tuple[Path, Path]]) -> Iterator[Any]:
+    from ddviz.engines.base import EngineOptions
+    from ddviz.engines.process import EngineProcess
+
+    target, draft = map(str, tiny_folders["llama"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "1")  # its child's, and that of a child that a test restarts
+        engine = EngineProcess(EngineOptions(target=target, draft=draft, device="cpu"))
+        yield engine
+    engine.close(kill=True)
+
+
+@pytest.fixture(scope="module")
+def engine_process(_one_engine_process: Any) -> Any:
+    """An EngineProcess on the tiny Llama pair, ready: one for all tests, since a child loads for seconds."""
+    return made_ready(_one_engine_process)
+
+
+def made_ready(engine: Any, seconds: float = 120) -> Any:
+    """Ends what a test left running, and starts the child again where a test left it dead."""
+    engine.stop()
+    if engine.status().state in ("off", "failed"):
+        engine.restart()
+    deadline = time.monotonic() + seconds
+    while engine.status().state != "ready":
+        assert time.monotonic() < deadline, f"still {engine.status()}; log {engine.log()}"
+        time.sleep(0.01)
+    return engine

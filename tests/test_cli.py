@@ -345,7 +345,7 @@ def recording(tiny, path):
     )
 
 
-def wait_until(condition, seconds=60):
+def wait_until(condition, seconds=120):
     deadline = time.time() + seconds
     while not condition():
         assert time.time() < deadline, "it did not come to pass"

@@ -6,8 +6,6 @@ import signal
 import pytest
 
 from ddviz.check.doctor import examine
-from ddviz.engines.base import EngineOptions
-from ddviz.engines.process import EngineProcess
 from ddviz.trace import load
 from tests.app.app_page import AppPage, served_app
 from tests.app.conftest import wait_until
@@ -18,25 +16,14 @@ HOSTILE_PROMPT = "</script><img src=x onerror=alert(1)>${alert(1)}{{x}}`\u202e"
 
 
 @pytest.fixture(scope="module")
-def engine(tiny_folders):
-    os.environ["OMP_NUM_THREADS"] = "1"
-    target, draft = map(str, tiny_folders["llama"])
-    engine = EngineProcess(EngineOptions(target=target, draft=draft, device="cpu"))
-    wait_until(lambda: engine.status().state == "ready", 60)
-    yield engine
-    engine.close(kill=True)
-    del os.environ["OMP_NUM_THREADS"]
-
-
-@pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     return tmp_path_factory.mktemp("real-runs")
 
 
 @pytest.fixture(scope="module")
-def app(browser, engine, runs, tmp_path_factory):
+def app(browser, engine_process, runs, tmp_path_factory):
     with (
-        served_app(engine, runs, tmp_path_factory.mktemp("no-samples")) as url,
+        served_app(engine_process, runs, tmp_path_factory.mktemp("no-samples")) as url,
         watched_page(browser) as watched,
     ):
         app = AppPage(watched, url)
@@ -76,6 +63,7 @@ def test_text_and_tree_grow_and_pause_step_resume_and_stop_hold(app, runs):
 
 def test_hostile_text_from_a_model_is_shown_as_text(app):
     app.fill("Prompt", HOSTILE_PROMPT)
+    app.fill("Max tokens", "150")  # some four of them hostile
     app.generate()
     app.wait_for_state("ready", 30)
     prompt = app.viewer().locator(".ddviz-prompt").inner_text()
@@ -83,11 +71,11 @@ def test_hostile_text_from_a_model_is_shown_as_text(app):
     app.assert_quiet()
 
 
-def test_a_killed_engine_is_said_its_trace_kept_and_it_starts_again(app, engine, runs):
+def test_a_killed_engine_is_said_its_trace_kept_and_it_starts_again(app, engine_process, runs):
     app.fill("Max tokens", "400")
     app.fill("Prompt", "hello")
     app.generate()
-    os.kill(engine._child.pid, signal.SIGKILL)
+    os.kill(engine_process._child.pid, signal.SIGKILL)
     app.wait_for_state("off")
     assert "killed by SIGKILL" in app.page.get_by_role("region", name="Engine").inner_text()
     assert len(load(newest(runs)).steps) >= 1

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 
+import msgspec
 import pytest
 
 from ddviz.check.doctor import examine
@@ -13,6 +14,7 @@ from ddviz.engines.base import EngineOptions, GenerateParams
 from ddviz.engines.process import EngineProcess
 from ddviz.errors import BadValueError, EngineError
 from ddviz.trace import load
+from tests.conftest import made_ready
 
 LONG = 400  # tokens; the tiny engine takes seconds for them
 
@@ -24,15 +26,11 @@ def options(tiny_folders):
 
 
 @pytest.fixture
-def process(options, monkeypatch):
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    engine = EngineProcess(options)
-    wait_for(engine, "ready")
-    yield engine
-    engine.close(kill=True)
+def process(engine_process):
+    return made_ready(engine_process)
 
 
-def wait_for(engine, *states, seconds=60):
+def wait_for(engine, *states, seconds=120):
     deadline = time.time() + seconds
     while time.time() < deadline:
         if engine.status().state in states:
@@ -41,7 +39,7 @@ def wait_for(engine, *states, seconds=60):
     raise AssertionError(f"still {engine.status()}, not {states}; log {engine.log()}")
 
 
-def wait_until(condition, seconds=60):
+def wait_until(condition, seconds=120):
     deadline = time.time() + seconds
     while not condition():
         assert time.time() < deadline, "it did not come to pass"
@@ -142,19 +140,30 @@ time.sleep(600)
 """
 
 
-@pytest.mark.parametrize(
-    ("state", "reason"), [("running", "length"), ("paused", "stopped"), ("stepping", "stopped")]
-)
-def test_the_engine_finishes_its_trace_when_the_app_is_killed(options, tmp_path, state, reason):
-    import msgspec
+ENDS = {"running": "length", "paused": "stopped", "stepping": "stopped"}
 
-    path = tmp_path / "x.ddviz"
-    parent = subprocess.Popen(
-        [sys.executable, "-c", PARENT, msgspec.json.encode(options).decode(), str(path), state],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
+
+@pytest.fixture(scope="module")
+def parents(options, tmp_path_factory):
+    """state -> (an app in that state, its trace); started together, since most of it is to import torch."""
+    folder, command = tmp_path_factory.mktemp("parents"), [sys.executable, "-c", PARENT]
+    encoded, env = msgspec.json.encode(options).decode(), {**os.environ, "OMP_NUM_THREADS": "1"}
+    started = {}
+    for state in ENDS:
+        path = folder / f"{state}.ddviz"
+        parent = subprocess.Popen(
+            [*command, encoded, str(path), state], stdout=subprocess.PIPE, text=True, env=env
+        )
+        started[state] = parent, path
+    yield started
+    for parent, _ in started.values():
+        parent.kill()
+        parent.wait()
+
+
+@pytest.mark.parametrize(("state", "reason"), ENDS.items())
+def test_the_engine_finishes_its_trace_when_the_app_is_killed(parents, state, reason):
+    parent, path = parents[state]
     child = int(parent.stdout.readline())
     wait_until(lambda: path.exists() and path.stat().st_size)
     parent.kill()

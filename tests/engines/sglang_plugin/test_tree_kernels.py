@@ -2,7 +2,7 @@
 
 import numpy as np
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ddviz.engines.sglang_plugin.batch import TreeBatch
@@ -49,16 +49,22 @@ def expected_mask(trees, seq_lens, width, untouched):
     return np.concatenate(parts)
 
 
-@settings(max_examples=15, deadline=None)
+# The interpreter takes a second for a wide batch: the ends of the ranges, then small cases at random.
+@settings(max_examples=10, deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),
-    bs=st.integers(1, 4),
+    bs=st.integers(1, 3),
     depths=st.integers(1, 8),
     k=st.integers(1, 9),
-    width=st.integers(2, 20),
+    width=st.integers(2, 12),
     coarse=st.booleans(),
     whole_rows=st.booleans(),
 )
+@example(seed=0, bs=4, depths=8, k=9, width=20, coarse=True, whole_rows=False)
+@example(seed=1, bs=2, depths=8, k=9, width=20, coarse=False, whole_rows=True)
+@example(seed=2, bs=2, depths=1, k=9, width=20, coarse=False, whole_rows=False)
+@example(seed=3, bs=2, depths=8, k=1, width=20, coarse=True, whole_rows=True)
+@example(seed=4, bs=1, depths=1, k=1, width=2, coarse=False, whole_rows=False)
 def test_a_batch_of_trees_equals_tree_bit_for_bit(seed, bs, depths, k, width, coarse, whole_rows):
     rng = np.random.default_rng(seed)
     drafts = [draft(rng, depths, k, coarse) for _ in range(bs)]
