@@ -1,12 +1,10 @@
 """Every command, as a user types it, with its exit code.
 
-Most run in this process, since one of their own takes seconds to import torch. In a process of its own, by
-`typed`, runs what is about the process: exit codes of each kind, signals, the whole of stderr, a taken port.
+Most run in this process. In a process of its own (`typed`) runs what is about the process: exit codes of each
+kind, signals, the whole of stderr, a taken port.
 """
 
-import contextlib
 import errno
-import io
 import json
 import os
 import pty
@@ -16,44 +14,15 @@ import socket
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
 from ddviz.check.doctor import examine
-from ddviz.cli import EXIT_CODES, _parser, main
+from ddviz.cli import EXIT_CODES, _parser
 from ddviz.errors import cant_write
 from ddviz.terminal import Progress
 from ddviz.trace import load
-
-ROOT = Path(__file__).parents[1]
-
-
-def words(args):
-    return [a if isinstance(a, bytes) else str(a) for a in args]
-
-
-def typed(*args):
-    """The command in a process of its own."""
-    return subprocess.run(
-        [sys.executable, "-m", "ddviz.cli", *words(args)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-
-
-def ddviz(*args):
-    """The command in this process: its exit code and what it printed."""
-    argv, out, err = [os.fsdecode(word) for word in words(args)], io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), contextlib.chdir(ROOT):
-        try:
-            code = main(argv)
-        except SystemExit as end:  # argparse: misuse, --help, --version
-            code = end.code
-    return subprocess.CompletedProcess(argv, code, out.getvalue(), err.getvalue())
+from tests.commands import ROOT, ddviz, typed
 
 
 @pytest.fixture(scope="module", autouse=True)

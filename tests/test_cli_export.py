@@ -1,12 +1,10 @@
 """`ddviz export`, as a user types it."""
 
-import os
 import re
-import subprocess
-import sys
 
 import pytest
 
+from tests.commands import ddviz, typed
 from tests.viewer.fixtures import write_trace
 
 
@@ -15,20 +13,14 @@ def trace(tmp_path_factory):
     return write_trace(tmp_path_factory.mktemp("export") / "story.ddviz").path
 
 
-def export(trace, *args, env=None):
-    return subprocess.run(
-        [sys.executable, "-m", "ddviz.cli", "export", str(trace), *map(str, args)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, **(env or {})},
-    )
+def export(trace, *args):
+    return ddviz("export", trace, *args)
 
 
 @pytest.mark.parametrize("level", ["light", "standard"])
 def test_both_sizes_are_told_before_the_page_is_written(trace, tmp_path, level):
     out = tmp_path / "new folder" / "x.html"
-    done = export(trace, "--to", "html", "--level", level, "--step", 4, "--out", out)
+    done = typed("export", trace, "--to", "html", "--level", level, "--step", 4, "--out", out)
     assert done.returncode == 0, done.stderr
     told = done.stderr.splitlines()
     assert [re.match(r"--level (\w+) +about +[\d.]+ [kM]B", line)[1] for line in told[:2]] == [
@@ -58,8 +50,9 @@ def test_nothing_is_overwritten_unless_forced_and_never_the_trace_itself(trace, 
     assert trace.read_bytes() == before
 
 
-def test_a_missing_dot_is_one_sentence(trace, tmp_path):
-    done = export(trace, "--to", "png", "--out", tmp_path / "x.png", env={"PATH": "/nowhere"})
+def test_a_missing_dot_is_one_sentence(trace, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    done = export(trace, "--to", "png", "--out", tmp_path / "x.png")
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].endswith("install it with: sudo apt-get install graphviz")
     assert not (tmp_path / "x.png").exists()
