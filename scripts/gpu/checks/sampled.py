@@ -1,17 +1,17 @@
 """Sampling is exact: tokens 2 and 3 of 20,000 requests, given token 1, against `ddviz.tree.target_probs`.
 
 Token 1 comes from prefill; tokens 2 and 3 are those of the first verify step (or, where token 2 was not in
-the tree, of the first two). The reference is the target in transformers, float32, through target_probs. A
-G-test pools what is expected fewer than five times; the same samples must fail against a temperature a tenth
-lower, which shows that the test can.
+the tree, of the first two). The reference is the target in transformers, float32, through target_probs. The
+G-test is that of `ddviz losslessness`; the same samples must fail against a temperature a tenth lower, which
+shows that the test can.
 """
 
 from collections import Counter
 
 import numpy as np
 import torch
-from scipy import stats
 
+from ddviz.check.gtest import NOTHING, GTest, against_law
 from ddviz.tree import target_probs
 from scripts.gpu.checks import Context, Engines, Verdict
 
@@ -62,47 +62,30 @@ def _test(
     for one, two, three in outputs:
         groups.setdefault((one,), Counter())[two] += 1
         groups.setdefault((one, two), Counter())[three] += 1
-    right, wrong, freedom, tested = 0.0, 0.0, 0, 0
+    right = wrong = NOTHING
     for prefix, counts in groups.items():
         if sum(counts.values()) < LEAST:
             continue
         logits = reference.logits([*prompt, *prefix])
-        tested += sum(counts.values())
-        g, df = g_test(counts, target_probs(logits, **setting))
-        right, freedom = right + g, freedom + df
+        right += _test_of(counts, target_probs(logits, **setting))
         cooler = {**setting, "temperature": setting["temperature"] * 0.9}
-        wrong += g_test(counts, target_probs(logits, **cooler))[0]
-    p_value, p_wrong = stats.chi2.sf(right, freedom), stats.chi2.sf(wrong, freedom)
-    threshold = stats.chi2.isf(ALARM, freedom)
-    shifts = np.geomspace(1e-5, 1, 400)
-    shift = next(x for x in shifts if stats.ncx2.sf(threshold, freedom, 2 * tested * x) > 0.99)
+        wrong += _test_of(counts, target_probs(logits, **cooler))
     name = ", ".join(f"{key} {value}" for key, value in setting.items())
     verdict.figures.append(
-        f"{name}: G = {right:.1f}, {freedom} degrees of freedom, p = {p_value:.3g}, {tested} tokens tested; "
-        f"finds a divergence of {shift:.2g} nats with 99 % power; against T x 0.9: p = {p_wrong:.2g}"
+        f"{name}: G = {right.g:.1f}, {right.freedom} degrees of freedom, p = {right.p_value:.3g}, "
+        f"{right.draws} tokens tested; finds a divergence of {right.divergence_found(ALARM):.2g} nats "
+        f"with 99 % power; against T x 0.9: p = {wrong.p_value:.2g}"
     )
-    verdict.claim(tested > REQUESTS // 2 and freedom > 0, f"{name}: only {tested} tokens could be tested")
-    verdict.claim(p_value > ALARM, f"{name}: tokens are not distributed as target_probs, p = {p_value:.3g}")
-    verdict.claim(p_wrong < ALARM, f"{name}: the test would not have found a temperature a tenth lower")
+    enough = right.draws > REQUESTS // 2 and right.freedom > 0
+    verdict.claim(enough, f"{name}: only {right.draws} tokens could be tested")
+    verdict.claim(
+        right.p_value > ALARM, f"{name}: tokens are not distributed as target_probs, p = {right.p_value:.3g}"
+    )
+    verdict.claim(wrong.p_value < ALARM, f"{name}: the test would not have found a temperature a tenth lower")
 
 
-def g_test(counts: Counter, probs: np.ndarray) -> tuple[float, int]:
-    """G statistic of counts against a distribution, and its degrees of freedom; rare tokens are one bin."""
-    total = sum(counts.values())
-    if any(probs[token] == 0 for token in counts):
-        return float("inf"), 1
-    common = np.flatnonzero(probs * total >= 5)
-    observed = np.array([counts[t] for t in common] + [0.0])
-    expected = np.append(probs[common].astype(np.float64), 0) * total
-    observed[-1], expected[-1] = total - observed.sum(), total - expected.sum()
-    if expected[-1] < 5:  # the rest is too small for a bin of its own
-        least = expected[:-1].argmin()
-        observed[least] += observed[-1]
-        expected[least] += expected[-1]
-        observed, expected = observed[:-1], expected[:-1]
-    seen = observed > 0
-    g = 2 * float((observed[seen] * np.log(observed[seen] / expected[seen])).sum())
-    return g, len(expected) - 1
+def _test_of(counts: Counter, probs: np.ndarray) -> GTest:
+    return against_law(np.bincount(list(counts.elements()), minlength=len(probs)), probs)
 
 
 def _seeds(verdict: Verdict, engines: Engines, context: Context) -> None:
