@@ -6,6 +6,7 @@ What can be refused without torch is refused before it is imported, which takes 
 
 import argparse
 import json
+import re
 import shlex
 import signal
 import sys
@@ -30,7 +31,10 @@ EXIT_CODES = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    args = _parser().parse_args(argv)
+    words = list(sys.argv[1:] if argv is None else argv)
+    own, extra = _split_server_words(words)
+    args = _parser().parse_args(own)
+    args.server_words = extra
     try:
         return int(args.command(args) or 0)
     except DdvizError as error:
@@ -47,10 +51,41 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run_app(args: argparse.Namespace) -> None:
-    from ddviz.app.main import launch
-    from ddviz.engines.process import EngineProcess
+    _require_engine_words(args)
+    if args.attach:
+        attach(args)
+    elif args.engine == "sglang":
+        run_server(args)
+    else:
+        from ddviz.app.main import launch
+        from ddviz.engines.process import EngineProcess
 
-    launch(EngineProcess(_engine_options(args)), host=args.host, port=args.port, runs=args.runs)
+        launch(EngineProcess(_engine_options(args)), host=args.host, port=args.port, runs=args.runs)
+
+
+def attach(args: argparse.Namespace) -> None:
+    """The app on a server that was started elsewhere."""
+    from ddviz.app.main import launch
+    from ddviz.engines.sglang_server import AttachedServer
+
+    engine = AttachedServer(args.attach, args.trace_dir)
+    launch(engine, host=args.host, port=args.port, runs=args.runs, requests=args.trace_dir)
+
+
+def run_server(args: argparse.Namespace) -> None:
+    """The app with an SGLang server of its own."""
+    from importlib.util import find_spec
+
+    if find_spec("sglang") is None:
+        raise DdvizError("SGLang is not installed here; install it with: pip install 'ddviz[sglang]'")
+    from ddviz.app.main import default_runs, launch
+    from ddviz.engines.sglang_server import OwnServer
+    from ddviz.engines.sglang_server.own import ServerOptions
+
+    dtype = ("--dtype", args.dtype) if args.dtype else ()
+    options = ServerOptions(args.target, args.draft, extra=(*dtype, *args.server_words))
+    runs = args.runs or default_runs()
+    launch(OwnServer(options, runs / "server"), host=args.host, port=args.port, runs=runs)
 
 
 def record(args: argparse.Namespace) -> int:
@@ -150,6 +185,19 @@ def stats(args: argparse.Namespace) -> None:
     _print(as_dict, render, s.stats(*gather(args.trace)), args.json)
 
 
+def whatif(args: argparse.Namespace) -> None:
+    from ddviz.analysis import cost as c
+    from ddviz.analysis.traces import gather
+    from ddviz.analysis.whatif import whatif as ask
+    from ddviz.analysis.whatif_report import as_dict, render
+
+    cost = c.parse_cost(args.cost) if args.cost else None
+    traces, notes = gather(args.trace)
+    cost = cost or c.measured(traces, "medians of these traces' own steps")
+    results = ask(traces, args.budget, args.topk_cap)
+    _print(lambda r: as_dict(r, cost, notes), lambda r: render(r, cost, notes), results, args.json)
+
+
 def bench(args: argparse.Namespace) -> None:
     from ddviz import bench as b
 
@@ -196,6 +244,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--runs", type=Path, help="folder for live traces (default: the user's data folder)")
     _add_engine(parser, of_command=False)
+    _add_server(parser)
     parser.set_defaults(command=run_app)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
 
@@ -255,6 +304,20 @@ def _parser() -> argparse.ArgumentParser:
 
     p = _command(commands, "stats", stats, "count acceptance by depth and rank, and time per stage")
     p.add_argument("trace", type=Path, metavar="FILE|DIR")
+    p.add_argument("--json", action="store_true", help="print JSON")
+
+    p = _command(
+        commands, "whatif", whatif, "say what accept length and speed another budget and cap would have had"
+    )
+    p.add_argument("trace", type=Path, metavar="FILE|DIR")
+    p.add_argument("--budget", type=_positive, nargs="+", metavar="N", help="budgets to ask for")
+    p.add_argument("--topk-cap", type=_count, nargs="+", metavar="K", help="caps to ask for, 0 = none")
+    p.add_argument(
+        "--cost",
+        metavar="FILE|DIR|VALUES",
+        help="what a step of so many nodes costs: traces of several budgets, a JSON file, or nodes:ms,... "
+        "(default: the traces' own stage times)",
+    )
     p.add_argument("--json", action="store_true", help="print JSON")
 
     p = _command(commands, "bench", bench, "measure tokens/s, accept length and losslessness of each mode")
@@ -320,6 +383,57 @@ def _add_engine(parser: argparse.ArgumentParser, of_command: bool = True) -> Non
         default=default,
         help="of the drafter (default: as --dtype)",
     )
+
+
+def _add_server(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group(
+        "SGLang", "Words after -- go to sglang.launch_server; see docs/deploy.md."
+    )
+    group.add_argument(
+        "--engine",
+        choices=("torch", "sglang"),
+        default="torch",
+        help="sglang: the app starts an SGLang server of its own, with --target and --draft (default torch)",
+    )
+    group.add_argument("--attach", type=_url, metavar="URL", help="use a server that was started elsewhere")
+    group.add_argument("--trace-dir", type=Path, metavar="DIR", help="where that server writes its traces")
+
+
+def _require_engine_words(args: argparse.Namespace) -> None:
+    """Raises BadValueError for options of one kind of engine beside another kind."""
+    asked = [
+        f"--{name.replace('_', '-')}"
+        for name in ("target", "draft", "device", "dtype", "draft_dtype")
+        if getattr(args, name)
+    ]
+    if args.attach and (args.engine == "sglang" or asked):
+        raise BadValueError(
+            f"--attach uses a server as it was started; leave out {', '.join(asked) or '--engine'}"
+        )
+    if args.attach and not (args.trace_dir and args.trace_dir.is_dir()):
+        raise BadValueError(
+            "--attach needs --trace-dir DIR, the folder that the server's DDVIZ_TRACE_DIR names"
+        )
+    if args.trace_dir and not args.attach:
+        raise BadValueError("--trace-dir is for --attach; --runs names the folder of live traces")
+    if args.engine == "sglang":
+        if not (args.target and args.draft):
+            raise BadValueError("--engine sglang needs --target and --draft, a model and its DFlash drafter")
+        wrong = [word for word in asked if word in ("--device", "--draft-dtype")] or (
+            ["--dtype auto"] if args.dtype == "auto" else []
+        )
+        if wrong:
+            raise BadValueError(f"{wrong[0]} is the embedded engine's; SGLang's own flags go after --")
+
+
+def _split_server_words(words: list[str]) -> tuple[list[str], list[str]]:
+    """What is ddviz's and what is SGLang's of `ddviz --engine sglang ... -- --tp 2`."""
+    if "--" not in words:
+        return words, []
+    at = words.index("--")
+    if "sglang" not in words[:at] and "--engine=sglang" not in words[:at]:
+        return words, []
+    return words[:at], words[at + 1 :]
 
 
 def _params(args: argparse.Namespace, prompt: str) -> GenerateParams:
@@ -396,6 +510,12 @@ def _port(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < 6 and int(text) < 65536):
         raise argparse.ArgumentTypeError(f"{text!r}: must be a port from 1 to 65535, or 0 for any free one")
     return int(text)
+
+
+def _url(text: str) -> str:
+    if not re.fullmatch(r"https?://[^\s/]+/?", text):
+        raise argparse.ArgumentTypeError(f"{text!r}: must be an address such as http://127.0.0.1:30000")
+    return text
 
 
 def _size(count: int) -> str:

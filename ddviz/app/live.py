@@ -7,18 +7,18 @@ Out: GenerateParams for the session; a refusal as one sentence. What was typed s
 import functools
 import math
 import re
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import gradio as gr
 import msgspec
 
-from ddviz.app.panels import QUIET, control_bar, viewer_panel
+from ddviz.app.panels import QUIET, control_bar, request_list, viewer_panel
 from ddviz.app.session import Session
-from ddviz.engines.base import SEED_NOTE, GenerateParams
+from ddviz.engines.base import MAX_BUDGET, SEED_NOTE, GenerateParams, Mode, ModelInfo
 from ddviz.errors import DdvizError
 
 DEFAULTS = GenerateParams(prompt="Write a Python implementation of quicksort with comments.")
-MODES = [("DDTree", "ddtree"), ("DFlash", "dflash"), ("Autoregressive", "ar")]
+MODES: dict[Mode, str] = {"ddtree": "DDTree", "dflash": "DFlash", "ar": "Autoregressive"}
 
 # name in the form and in GenerateParams, label, hint, step of the arrow keys
 NUMBERS = [
@@ -52,16 +52,60 @@ def live_tab(session: Session) -> Any:
     """Build the tab. Returns the events' end: a function for the page's load, and its outputs."""
     with gr.Row(elem_classes="ddviz-live"):
         with gr.Column(elem_classes="ddviz-side", min_width=280):
-            form, bar = _side(session)
+            form, bar, requests = _side(session)
         with gr.Column(elem_classes="ddviz-main", min_width=320):
             viewer = viewer_panel(session, "Live run")
     _connect(session, form, bar, viewer)
+    if requests is not None:
+
+        def show(event: gr.EventData) -> Any:  # Gradio looks at the annotation, so this is no partial
+            return show_request(session, (event._data or {}).get("trace"))
+
+        requests.open(show, None, viewer, **QUIET)
 
     def load() -> list[Any]:
         viewer_value = gr.skip() if session.run is None else session.viewer_value()
-        return [viewer_value, *values(session)]
+        filled = {name: gr.update(value=value) for name, value in values(session)._asdict().items()}
+        for name, update in offers(session, filled["mode"]["value"]).items():
+            filled[name] = {**filled[name], **update}
+        return [viewer_value, *Form(**filled)]
 
     return load, [viewer, *form]
+
+
+def show_request(session: Session, trace_id: Any) -> Any:
+    """The viewer's value for a request that was chosen from the list."""
+    if not isinstance(trace_id, str) or trace_id not in session.registry:
+        return gr.skip()
+    return session.value_of(trace_id, session.next_nonce())
+
+
+def offers(session: Session, mode: Any) -> dict[str, Any]:
+    """What the engine offers, as updates of the widgets that depend on it; nothing while it is not known."""
+    model = session.status().model
+    if model is None:
+        return {}
+    labels = {**MODES, "server": model.algorithm}
+    choices = [(label, name) for name, label in labels.items() if name in model.modes]
+    kept = mode if mode in model.modes else choices[0][1]
+    budget, cap = hints(model)
+    has_tree = kept == "ddtree"
+    return {
+        "mode": gr.update(choices=choices, value=kept),
+        "budget": gr.update(info=budget, interactive=has_tree),
+        "topk_cap": gr.update(info=cap, interactive=has_tree),
+    }
+
+
+def hints(model: ModelInfo) -> tuple[str, str]:
+    """What is said beside Budget and Top-k cap."""
+    budget = f"1 to {model.max_budget} nodes"
+    if model.may_grow and model.max_budget < MAX_BUDGET:
+        budget += ", more restarts it"
+    cap = "0 = no cap"
+    if model.max_topk_cap is not None and not model.may_grow:
+        cap = f"1 to {model.max_topk_cap}"
+    return budget, cap
 
 
 def params(form: Form) -> GenerateParams:
@@ -70,7 +114,7 @@ def params(form: Form) -> GenerateParams:
     for name, label, _, _ in NUMBERS:
         fields[name] = _number(fields[name], label, whole=name not in FRACTIONS)
     fields["seed"] = _seed(str(form.seed or "").strip())
-    if form.mode not in {mode for _, mode in MODES}:
+    if form.mode not in get_args(Mode):
         raise DdvizError("the mode must be one of ddtree, dflash and ar")
     return GenerateParams(**{**fields, "prompt": str(form.prompt or ""), "chat": bool(form.chat)}).checked()
 
@@ -83,19 +127,26 @@ def values(session: Session) -> Form:
 
 
 def _defaults(session: Session) -> GenerateParams:
-    """DEFAULTS, with the tree that was measured to be the fastest on this machine, once that is known."""
+    """DEFAULTS, with the tree that was measured to be the fastest here, or that the engine has room for."""
     model = session.status().model
-    if model is None or model.budget is None:
+    if model is None:
         return DEFAULTS
-    return msgspec.structs.replace(DEFAULTS, budget=model.budget, topk_cap=model.topk_cap)
+    budget = min(model.budget or DEFAULTS.budget, model.max_budget)
+    cap = DEFAULTS.topk_cap if model.topk_cap is None else model.topk_cap
+    if model.max_topk_cap is not None:
+        cap = min(cap, model.max_topk_cap)
+    mode = DEFAULTS.mode if DEFAULTS.mode in model.modes else model.modes[0]
+    return msgspec.structs.replace(DEFAULTS, budget=budget, topk_cap=cap, mode=mode)
 
 
-def _side(session: Session) -> tuple[Form, gr.HTML]:
+def _side(session: Session) -> tuple[Form, gr.HTML, gr.HTML | None]:
     start = values(session)
     prompt = gr.Textbox(start.prompt, label="Prompt", lines=4, max_lines=10, elem_classes="ddviz-prompt")
     bar = control_bar(session)
+    requests = request_list(session) if session.registry.requests_folder else None
     with gr.Group(elem_classes="ddviz-settings"):
-        mode = gr.Radio(MODES, value=start.mode, label="Mode", elem_classes="ddviz-mode")
+        choices = [(label, name) for name, label in MODES.items()]
+        mode = gr.Radio(choices, value=start.mode, label="Mode", elem_classes="ddviz-mode")
         numbers = {
             name: gr.Number(getattr(start, name), label=label, info=hint, step=step)
             for name, label, hint, step in NUMBERS
@@ -112,7 +163,7 @@ def _side(session: Session) -> tuple[Form, gr.HTML]:
         chat = gr.Checkbox(
             start.chat, label="Chat template", info="wraps the prompt as the target expects it"
         )
-    return Form(prompt=prompt, chat=chat, mode=mode, seed=seed, **numbers), bar
+    return Form(prompt=prompt, chat=chat, mode=mode, seed=seed, **numbers), bar, requests
 
 
 def _connect(session: Session, form: Form, bar: gr.HTML, viewer: gr.HTML) -> None:
@@ -128,6 +179,12 @@ def _connect(session: Session, form: Form, bar: gr.HTML, viewer: gr.HTML) -> Non
     form.prompt.submit(begin, [*form], [viewer, bar], **QUIET)
     bar.run(session.viewer_value, None, viewer, **QUIET)
     tree_fields = [getattr(form, name) for name in TREE_ONLY]
+
+    def offer(mode: Any) -> list[Any]:
+        updates = offers(session, mode)
+        return [updates.get(name, gr.skip()) for name in ("mode", *TREE_ONLY)]
+
+    bar.model(offer, form.mode, [form.mode, *tree_fields], **QUIET)
     form.mode.change(
         lambda mode: [gr.update(interactive=mode == "ddtree")] * len(tree_fields),
         form.mode,

@@ -47,9 +47,12 @@ COLOURS = {  # Gradio's names; light, dark; as in viewer.css
 }
 
 
-def build(engine: Engine | None, runs: Path, samples: Path) -> gr.Blocks:
-    """The page. `engine` None: Replay alone works, and Live says so."""
-    session = Session(engine, Registry(samples, runs))
+def build(engine: Engine | None, runs: Path, samples: Path, requests: Path | None = None) -> gr.Blocks:
+    """The page. `engine` None: Replay alone works, and Live says so.
+
+    requests  the trace folder of a server that others use too: their requests are listed beside Live
+    """
+    session = Session(engine, Registry(samples, runs, requests))
     with gr.Blocks(title="ddviz", analytics_enabled=False, fill_width=True, delete_cache=DAILY) as page:
         fragment = gr.Textbox(visible=False)  # what follows the # of the address
         with gr.Tabs(elem_classes="ddviz-tabs") as tabs:
@@ -76,17 +79,18 @@ def launch(
     host: str = "127.0.0.1",
     port: int = 7860,
     block: bool = True,
+    requests: Path | None = None,
 ) -> tuple[gr.Blocks, str]:
     """Serve the app; returns the page and its address.
 
-    block  serve until interrupted, then close the engine
-
-    port   0 = any free one
+    block     serve until interrupted, then close the engine
+    port      0 = any free one
+    requests  as `build`
 
     Raises DdvizError where host and port can't be had.
     """
     port = _free_port(host, port)
-    page = build(engine, runs or default_runs(), samples or default_samples())
+    page = build(engine, runs or default_runs(), samples or default_samples(), requests)
     _reach_directly("127.0.0.1", "localhost", host)
     try:
         _, url, _ = page.launch(

@@ -44,13 +44,25 @@ def control_bar(session: Session) -> gr.HTML:
     """Generate, Pause, Step, Resume, Stop and the engine's state.
 
     Its value is {"error": why Python refused, or None, "nonce": n}. Its events for Python: `generate` and
-    `generate_step` (begin a run), `run` (the current run is another one than this page last saw).
+    `generate_step` (begin a run), `run` (the current run is another one than this page last saw), `model`
+    (the engine offers something else than it did).
     """
     return gr.HTML(
         {"error": None, "nonce": 0},
         html_template='<section class="ddviz-bar" aria-label="Engine"></section>',
         js_on_load=script("control_bar.js"),
         server_functions=[served(status_function(session)), served(control_function(session))],
+        apply_default_css=False,
+    )
+
+
+def request_list(session: Session) -> gr.HTML:
+    """What clients of a server asked, as the list grows. Its event: `open` {"trace": id}, one was chosen."""
+    return gr.HTML(
+        {},
+        html_template='<section class="ddviz-requests" aria-label="Requests of this server"></section>',
+        js_on_load=script("request_list.js"),
+        server_functions=[served(requests_function(session))],
         apply_default_css=False,
     )
 
@@ -129,10 +141,24 @@ VIEWER_FUNCTIONS = (poll_function, step_function, batch_function, sizes_function
 def status_function(session: Session) -> Callable[[Any], Answer]:
     @answering
     def status(request: Answer) -> Answer:
-        now = session.status()
-        return {**status_dict(now), "model": msgspec.to_builtins(now.model), "run": session.viewer_value()}
+        now, log = session.status(), session.log()
+        return {
+            **status_dict(now),
+            "model": msgspec.to_builtins(now.model),
+            "run": session.viewer_value(),
+            "logged": len(log) > 0,
+            "log": log if request.get("log") is True else [],
+        }
 
     return status
+
+
+def requests_function(session: Session) -> Callable[[Any], Answer]:
+    @answering
+    def requests(request: Answer) -> Answer:
+        return {"requests": [found._asdict() for found in session.registry.requests()]}
+
+    return requests
 
 
 def control_function(session: Session) -> Callable[[Any], Answer]:

@@ -18,6 +18,7 @@ from ddviz.engines.base import BUSY, Engine, EngineStatus, GenerateParams
 from ddviz.errors import DdvizError, EngineError
 
 DEAD = {"off", "failed"}
+LOADING = {"starting", "fetching", "loading"}
 DECIDES_S = 10.0  # within which an engine begins a run's trace or refuses it; milliseconds as a rule
 CONTROLS = ("pause", "resume", "step", "stop", "restart")
 NO_ENGINE = EngineStatus(
@@ -54,8 +55,11 @@ class Session:
             raise EngineError(NO_ENGINE.message)
         params.checked()
         with self._lock:
-            if self.status().state in BUSY:
+            status = self.status()
+            if status.state in BUSY:
                 raise EngineError("the engine is still at work on a run; stop it first")
+            if status.model is not None and params.mode not in status.model.modes:
+                raise EngineError(f"this engine can't run mode {params.mode}; choose another mode")
             name = run_name(params.mode, params.prompt, datetime.now())
             path = unused_path(self.registry.runs_folder, name)
             self.engine.generate(params, path)
@@ -66,11 +70,14 @@ class Session:
             return self.run
 
     def _await_decision(self, path: Path) -> None:
-        """Wait until the engine has begun to write; raises EngineError where it refuses to."""
+        """Wait until the engine has begun to write; raises EngineError where it refuses to.
+
+        One that restarts itself for this run, to have room for it, has decided too.
+        """
         deadline = time.monotonic() + DECIDES_S
         while not path.exists() and time.monotonic() < deadline:
             status = self.status()
-            if status.state in DEAD:
+            if status.state in DEAD | LOADING:
                 return  # the status says so, with what to do
             if status.error and status.state not in BUSY:
                 raise EngineError(status.error)
@@ -87,12 +94,15 @@ class Session:
     def status(self) -> EngineStatus:
         return NO_ENGINE if self.engine is None else self.engine.status()
 
+    def log(self) -> list[str]:
+        """The engine's last words, oldest first."""
+        return [] if self.engine is None else self.engine.log()
+
     def growing(self, trace_id: str) -> bool:
         """Whether the engine is writing this trace, or is about to."""
-        run = self.run
+        run, state = self.run, self.status().state
         if run is None or run.trace != trace_id:
-            return False
-        state = self.status().state
+            return state not in DEAD and self.registry.is_growing_request(trace_id)
         return state in BUSY or (state not in DEAD and not run.path.exists())
 
     def viewer_value(self) -> dict[str, Any] | None:
@@ -120,4 +130,5 @@ def status_dict(status: EngineStatus) -> dict[str, Any]:
         "message": message,
         "progress": status.progress,
         "error": status.error,
+        "remedy": status.remedy,
     }

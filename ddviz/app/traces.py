@@ -1,28 +1,36 @@
 """Which trace files the app may read, each under an opaque id.
 
-In:  the samples folder, the runs folder, uploaded files.
+In:  the samples folder, the runs folder, the trace folder of a server that others use too, uploaded files.
 Out: Entry (id, title, path) for the pickers; `view`, a function of the trace as far as it is written.
 Not here: what a view holds (viewer/view.py).
 
 An id that a browser sends is looked up, never turned into a path.
 """
 
+import heapq
+import os
 import re
 import secrets
+import stat
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
+from ddviz.engines.sglang_server.engine import PROBE
 from ddviz.errors import DdvizError, TraceError
 from ddviz.trace import Trace, TraceFollower, load
 
 MAX_UPLOAD = 512 << 20  # bytes
 MAX_OPEN = 8  # traces kept in memory; the one used longest ago is closed and read again when asked for
 MAX_LISTED = 500  # saved runs offered in the picker
+MAX_REQUESTS = 40  # of a server, beside Live
+QUIET_S = 60.0  # a request without an end that was not written to for so long counts as cut off
+LIVE_S = 2.0  # one that was written to since counts as under way, in the list
 
 Result = TypeVar("Result")
 
@@ -37,11 +45,22 @@ class Entry:
     path: Path
 
 
-class Registry:
-    """Trace files by id. Thread-safe."""
+class Request(NamedTuple):
+    """A trace that a server wrote, of whichever client."""
 
-    def __init__(self, samples: Path, runs: Path) -> None:
-        self.samples_folder, self.runs_folder = samples, runs
+    id: str
+    title: str
+    live: bool  # it was written to just now
+
+
+class Registry:
+    """Trace files by id. Thread-safe.
+
+    requests  where a server writes the traces of all its clients; None: there is none to watch
+    """
+
+    def __init__(self, samples: Path, runs: Path, requests: Path | None = None) -> None:
+        self.samples_folder, self.runs_folder, self.requests_folder = samples, runs, requests
         self._lock = threading.Lock()
         self._ids: dict[Path, str] = {}
         self._paths: dict[str, Path] = {}
@@ -61,9 +80,34 @@ class Registry:
         ]
 
     def saved_runs(self) -> list[Entry]:
-        """What Live and `ddviz record` left in the runs folder, newest first."""
-        newest = sorted(_traces_in(self.runs_folder), key=_modified, reverse=True)
-        return [Entry(self.add(path), run_title(path), "", path) for path in newest[:MAX_LISTED]]
+        """What Live and `ddviz record` left in the runs folder, and what a server traced, newest first."""
+        folders = [folder for folder in (self.runs_folder, self.requests_folder) if folder is not None]
+        paths = [f"{folder}/{name}" for folder in folders for name in _names(folder)]
+        found = [(written, path) for path in paths if (written := _written(path)) is not None]
+        newest = [Path(path) for _, path in heapq.nlargest(MAX_LISTED, found)]
+        return [Entry(self.add(path), run_title(path), "", path) for path in newest]
+
+    def requests(self) -> list[Request]:
+        """What clients of the server asked last, newest first: a name begins with the time of the request."""
+        folder = self.requests_folder
+        if folder is None:
+            return []
+        newest = [folder / name for name in heapq.nlargest(MAX_REQUESTS, _names(folder))]
+        found = [(path, written) for path in newest if (written := _written(path)) is not None]
+        live = time.time() - LIVE_S
+        return [Request(self.add(path), run_title(path), written > live) for path, written in found]
+
+    def is_growing_request(self, trace_id: str) -> bool:
+        """Whether it is a server's trace without an end, written to not long ago."""
+        path = self._paths.get(trace_id)
+        if path is None or self.requests_folder is None or path.parent != self.requests_folder.resolve():
+            return False
+        try:
+            if time.time() - path.stat().st_mtime > QUIET_S:
+                return False
+            return not self.view(trace_id, lambda trace: trace.end or trace.damage, growing=True)
+        except (OSError, TraceError):
+            return False  # deleted by the server's limit, say
 
     def add(self, path: Path) -> str:
         """The id of a file; the same file keeps its id as long as the app runs."""
@@ -83,7 +127,7 @@ class Registry:
         return self.add(path)
 
     def link_of(self, trace_id: str) -> str:
-        """What names a trace in a link: sample:NAME, run:NAME; open:ID lasts as long as the app runs."""
+        """What names a trace in a link: sample:NAME, run:NAME, request:NAME; open:ID while the app runs."""
         path = self._paths[trace_id]
         for kind, folder in self._folders().items():
             if path.parent == folder.resolve():
@@ -96,11 +140,12 @@ class Registry:
         if kind == "open":
             return name if name in self else None
         folder = self._folders().get(kind)
-        paths = _traces_in(folder) if folder else []
-        return next((self.add(path) for path in paths if path.stem == name), None)
+        names = _names(folder) if folder else []
+        return self.add(folder / f"{name}.ddviz") if folder and f"{name}.ddviz" in names else None
 
     def _folders(self) -> dict[str, Path]:
-        return {"sample": self.samples_folder, "run": self.runs_folder}
+        folders = {"sample": self.samples_folder, "run": self.runs_folder}
+        return folders if self.requests_folder is None else {**folders, "request": self.requests_folder}
 
     def __contains__(self, trace_id: object) -> bool:
         return trace_id in self._paths
@@ -163,15 +208,23 @@ def read_lessons(readme: Path) -> dict[str, str]:
 
 
 def run_title(path: Path) -> str:
-    """2026-11-29T20-41-07-ddtree-first-words -> 29 Nov 20:41:07 · ddtree first words."""
-    named = re.fullmatch(r"(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d)-(.+)", path.stem)
-    try:
-        when = datetime.strptime(named[1], "%Y-%m-%dT%H-%M-%S") if named else None
-    except ValueError:
-        when = None
-    if named is None or when is None:
-        return path.stem
-    return f"{when:%d %b %H:%M:%S} · {named[2].replace('-', ' ')}"
+    """2026-11-29T20-41-07-ddtree-first-words -> 29 Nov 20:41:07 · ddtree first words.
+
+    A server's 20261129-204107-RID -> 29 Nov 20:41:07 · RID.
+    """
+    for pattern, stamp in (
+        (r"(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d)-(.+)", "%Y-%m-%dT%H-%M-%S"),
+        (r"(\d{8}-\d{6})-(.+)", "%Y%m%d-%H%M%S"),
+    ):
+        named = re.fullmatch(pattern, path.stem)
+        try:
+            when = datetime.strptime(named[1], stamp) if named else None
+        except ValueError:
+            continue
+        if named and when:
+            what = named[2].replace("-", " ") if "T" in named[1] else named[2]
+            return f"{when:%d %b %H:%M:%S} · {what}"
+    return path.stem
 
 
 def run_name(mode: str, prompt: str, now: datetime) -> str:
@@ -193,11 +246,22 @@ def unused_path(folder: Path, name: str) -> Path:
     return next(path for n in numbers if not (path := folder / f"{name}{n}.ddviz").exists())
 
 
-def _modified(path: Path) -> float:
+def _names(folder: Path) -> list[str]:
+    """Of the traces in a folder, no file is looked at; ddviz's own questions to a server left out."""
     try:
-        return path.stat().st_mtime
+        found = os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return [name for name in found if name.endswith(".ddviz") and f"-{PROBE}-" not in name]
+
+
+def _written(path: Path | str) -> float | None:
+    """When a trace was written to last; None for one that was removed, or is no file."""
+    try:
+        status = os.stat(path)
     except OSError:
-        return 0.0  # removed since it was listed
+        return None
+    return status.st_mtime if stat.S_ISREG(status.st_mode) else None
 
 
 def _traces_in(folder: Path) -> list[Path]:

@@ -14,9 +14,9 @@ STATUSES = ("root", "accepted", "rejected", "unreached", "bonus")
 
 
 @contextmanager
-def served_app(engine: Any, runs: Path, samples: Path) -> Iterator[str]:
+def served_app(engine: Any, runs: Path, samples: Path, requests: Path | None = None) -> Iterator[str]:
     """The app's address, while it is served from this process."""
-    page, url = launch(engine, runs=runs, samples=samples, port=free_port(), block=False)
+    page, url = launch(engine, runs=runs, samples=samples, port=free_port(), block=False, requests=requests)
     try:
         yield url
     finally:

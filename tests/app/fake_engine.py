@@ -31,6 +31,7 @@ class FakeEngine:
     def __init__(self, step_s: float = 0.05, hostile: bool = False, prefill_s: float = 0.0) -> None:
         self.step_s, self.hostile, self.prefill_s = step_s, hostile, prefill_s
         self.calls: list[str] = []
+        self.printed: list[str] = []
         self.asked: GenerateParams | None = None
         self.refusal: str | None = None  # the next request fails with this before it writes anything
         self._state: State = "ready"
@@ -91,6 +92,9 @@ class FakeEngine:
         self._control.stop()
         if self._thread is not None:
             self._thread.join(5)
+
+    def log(self) -> list[str]:
+        return self.printed
 
     # --- what a test does to it
 

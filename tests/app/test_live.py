@@ -4,8 +4,8 @@ import gradio as gr
 import msgspec
 import pytest
 
-from ddviz.app.live import DEFAULTS, Form, live_tab, params, values
-from ddviz.app.panels import poll_function, status_function
+from ddviz.app.live import DEFAULTS, Form, live_tab, offers, params, show_request, values
+from ddviz.app.panels import poll_function, requests_function, status_function
 from ddviz.app.session import Session
 from ddviz.app.traces import Registry
 from ddviz.engines.base import GenerateParams
@@ -13,6 +13,7 @@ from ddviz.errors import DdvizError, EngineError, TraceError
 from ddviz.trace import load
 from tests.app import fake_engine
 from tests.app.conftest import wait_until
+from tests.viewer.fixtures import write_trace
 
 LONG = GenerateParams(prompt="first words", max_new_tokens=100_000)
 SHORT = GenerateParams(prompt="first words", max_new_tokens=30)
@@ -210,7 +211,7 @@ def test_a_page_that_opens_later_starts_with_the_tree_measured_to_be_fastest(ses
     monkeypatch.setattr(
         fake_engine, "MODEL", msgspec.structs.replace(fake_engine.MODEL, budget=32, topk_cap=8)
     )
-    filled = Form(*load()[1:])
+    filled = Form(*[update["value"] for update in load()[1:]])
     assert len(load()) == len(outputs)
     assert filled == form(budget=32, topk_cap=8)
 
@@ -226,3 +227,90 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_run(engine, tmp_p
 def test_without_an_engine_generate_says_what_to_do(folders):
     with pytest.raises(EngineError, match="only Replay works"):
         Session(None, Registry(*folders)).generate(SHORT)
+
+
+# --- an engine that is a server
+
+
+def offered(session, **changes):
+    """What the form becomes for an engine whose model says so."""
+    session.engine.be("ready")
+    fake_engine.MODEL = msgspec.structs.replace(fake_engine.MODEL, **changes)
+    return offers(session, "ddtree")
+
+
+@pytest.fixture(autouse=True)
+def same_model(monkeypatch):
+    monkeypatch.setattr(fake_engine, "MODEL", fake_engine.MODEL)
+
+
+def test_an_embedded_engine_offers_all_modes_and_any_tree(session):
+    updates = offered(session)
+    assert [name for _, name in updates["mode"]["choices"]] == ["ddtree", "dflash", "ar"]
+    assert updates["budget"]["info"] == "1 to 1024 nodes"
+    assert updates["topk_cap"]["info"] == "0 = no cap"
+
+
+def test_an_own_server_says_beside_the_budget_that_more_restarts_it(session):
+    updates = offered(session, modes=("ddtree", "dflash"), max_budget=16, max_topk_cap=16, may_grow=True)
+    assert updates["budget"]["info"] == "1 to 16 nodes, more restarts it"
+    assert updates["topk_cap"]["info"] == "0 = no cap"
+
+
+def test_an_attached_server_says_its_limits(session):
+    updates = offered(session, max_budget=16, max_topk_cap=4, view_only=True)
+    assert updates["budget"]["info"] == "1 to 16 nodes"
+    assert updates["topk_cap"]["info"] == "1 to 4"
+
+
+def test_a_server_with_another_algorithm_offers_that_one_alone(session):
+    updates = offered(session, modes=("server",), algorithm="EAGLE3")
+    assert updates["mode"]["choices"] == [("EAGLE3", "server")]
+    assert updates["mode"]["value"] == "server"
+    assert updates["budget"]["interactive"] is False
+
+
+def test_the_defaults_fit_into_a_small_server(session):
+    offered(session, max_budget=8, max_topk_cap=2)
+    assert (values(session).budget, values(session).topk_cap) == (8, 2)
+
+
+def test_a_mode_that_the_engine_has_not_is_refused(session, engine):
+    offered(session, modes=("dflash",))
+    with pytest.raises(EngineError, match="can't run mode ddtree"):
+        session.generate(SHORT)
+    assert engine.calls == []
+
+
+def test_a_run_that_restarts_its_engine_has_begun(session, engine, monkeypatch):
+    """The page waits for its trace, and follows it when it comes."""
+    monkeypatch.setattr(engine, "generate", lambda params, trace: engine.be("starting", "restarting"))
+    run = session.generate(SHORT)
+    assert session.growing(run.trace)
+    engine.be("off", "it did not come back")
+    assert not session.growing(run.trace)
+
+
+def test_the_log_is_told_only_to_those_who_ask(session, engine):
+    status = status_function(session)
+    assert (status({})["logged"], status({"log": True})["log"]) == (False, [])
+    engine.printed = ["a line", "another"]
+    assert (status({})["logged"], status({})["log"]) == (True, [])
+    assert status({"log": True})["log"] == ["a line", "another"]
+
+
+def test_a_request_of_another_client_is_shown_as_long_as_it_grows(engine, folders, tmp_path):
+    (tmp_path / "server").mkdir()
+    session = Session(engine, Registry(*folders, tmp_path / "server"))
+    write_trace(tmp_path / "server" / "20261130-034030-other.ddviz", finish=False)
+    (request,) = requests_function(session)({})["requests"]
+    assert show_request(session, request["id"])["live"] is True
+    answer = poll_function(session)({"trace": request["id"], "since": 0})
+    assert (answer["growing"], answer["damage"]) == (True, None)
+    engine.be("off", "no server answers")
+    assert show_request(session, request["id"])["live"] is False
+
+
+@pytest.mark.parametrize("sent", [None, 7, "", "../x", {"trace": "x"}])
+def test_what_is_no_id_of_a_request_shows_nothing(session, sent):
+    assert show_request(session, sent) == gr.skip()

@@ -176,3 +176,55 @@ def test_two_runs_in_one_second_get_two_files(tmp_path):
 
 def test_a_name_that_only_looks_like_a_time_is_its_own_title(tmp_path):
     assert run_title(tmp_path / "2026-99-99T20-41-07-x.ddviz") == "2026-99-99T20-41-07-x"
+
+
+# --- a server's trace folder
+
+
+@pytest.fixture
+def watched(tmp_path):
+    for folder in ("samples", "runs", "server"):
+        (tmp_path / folder).mkdir()
+    return Registry(tmp_path / "samples", tmp_path / "runs", tmp_path / "server")
+
+
+def test_requests_come_in_the_order_in_which_they_began_and_ddvizs_own_not_at_all(watched, tmp_path):
+    for name in ("20261130-034030-one", "20261130-034032-three", "20261130-034031-two"):
+        written(tmp_path / "server" / f"{name}.ddviz")
+    written(tmp_path / "server" / "20261130-034033-ddviz-probe-0a1b.ddviz")
+    listed = watched.requests()
+    assert [request.title for request in listed] == [
+        "30 Nov 03:40:32 · three",
+        "30 Nov 03:40:31 · two",
+        "30 Nov 03:40:30 · one",
+    ]
+    assert {entry.title for entry in watched.saved_runs()} == {request.title for request in listed}
+    assert watched.linked(watched.link_of(listed[0].id)) == listed[0].id
+
+
+def test_a_request_grows_until_its_end_or_until_nobody_has_written_for_long(watched, tmp_path):
+    path = tmp_path / "server" / "20261130-034030-one.ddviz"
+    write_trace(path, finish=False)
+    trace_id = watched.add(path)
+    assert watched.is_growing_request(trace_id)
+    assert watched.requests()[0].live
+    now = path.stat().st_mtime
+    os.utime(path, (now - 2 * traces.QUIET_S, now - 2 * traces.QUIET_S))
+    assert not watched.is_growing_request(trace_id)
+    assert not watched.requests()[0].live
+    written(path)
+    assert not watched.is_growing_request(trace_id)
+
+
+def test_a_trace_elsewhere_is_no_request(watched, tmp_path):
+    write_trace(tmp_path / "runs" / "r.ddviz", finish=False)
+    assert not watched.is_growing_request(watched.add(tmp_path / "runs" / "r.ddviz"))
+    assert not watched.is_growing_request("no such id")
+
+
+def test_a_request_that_the_server_deletes_is_no_accident(watched, tmp_path):
+    path = written(tmp_path / "server" / "20261130-034030-one.ddviz")
+    trace_id = watched.requests()[0].id
+    path.unlink()
+    assert not watched.is_growing_request(trace_id)
+    assert watched.requests() == []
