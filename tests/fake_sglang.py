@@ -58,6 +58,7 @@ class FakeServer:
     has_plugin: bool = True
     version: str = VERSION
     dies: str | None = None  # a prompt that holds these words kills the process at its fourth step
+    key: str | None = None  # without it nothing is answered
     warm_s: float = 0.0  # how long it answers HTTP before it generates
     asked: list[dict[str, Any]] = field(default_factory=list)  # bodies of /generate
     calls: list[str] = field(default_factory=list)  # paths
@@ -79,6 +80,8 @@ class FakeServer:
 
     def answer(self, path: str, body: dict[str, Any]) -> tuple[int, Any]:
         self.calls.append(path)
+        if self.key is not None:
+            return 401, {"error": "Unauthorized"}
         match path:
             case "/server_info":
                 return 200, self._info()

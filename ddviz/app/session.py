@@ -102,7 +102,7 @@ class Session:
         """Whether the engine is writing this trace, or is about to."""
         run, state = self.run, self.status().state
         if run is None or run.trace != trace_id:
-            return state not in DEAD and self.registry.is_growing_request(trace_id)
+            return state != "off" and self.registry.is_growing_request(trace_id)
         return state in BUSY or (state not in DEAD and not run.path.exists())
 
     def viewer_value(self) -> dict[str, Any] | None:

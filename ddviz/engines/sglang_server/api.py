@@ -66,6 +66,8 @@ class Api:
             raise UnreachableError(f"{self.url} does not answer ({_reason(error)})") from None
         if answer.status_code == httpx.codes.SERVICE_UNAVAILABLE:
             raise UnreachableError(f"{self.url} is not ready")
+        if answer.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
+            raise EngineError(f"{self.url} wants an API key, and ddviz sends none")
         if answer.is_error:
             raise EngineError(_sentence(answer))
         try:

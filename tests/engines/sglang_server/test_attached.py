@@ -119,6 +119,15 @@ def test_a_server_without_ddviz_is_told_what_to_install(elsewhere, attach, monke
     assert "ddviz is not installed where it runs" in wait_for(engine, "failed").message
 
 
+def test_a_server_with_a_key_is_told_and_left_alone(elsewhere, attach):
+    server = elsewhere(key="secret")
+    engine = attach(server.url)
+    assert "wants an API key" in wait_for(engine, "failed").message
+    asked = len(server.calls)
+    time.sleep(0.5)
+    assert len(server.calls) == asked
+
+
 def test_a_server_with_another_algorithm_takes_requests_as_it_was_started(elsewhere, attach, tmp_path):
     server = elsewhere(algorithm="EAGLE3", version="0.5.20")
     engine = attach(server.url)
