@@ -1,8 +1,8 @@
 """Measure the viewer on a trace, in headless chromium: `python scripts/bench_viewer.py big.ddviz`.
 
 In:  a trace (scripts/make_big_trace.py makes one of 10,000 steps).
-Out: one line per number, or JSON: size of both pages, time to the first picture, time per step with a held
-     key, steps lost, memory along the way.
+Out: one line per number, or JSON: size of both pages, time to the first picture, per step with a held key the
+     work of its frame, the time between steps and the main thread's processor time, steps lost, memory.
 Not here: whether what is drawn is right (tests/viewer).
 
 A time alone is noise on a busy machine, so each has a baseline of the same run beside it: an empty page of
@@ -23,15 +23,16 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from ddviz.trace import load
 from ddviz.viewer.html import export_html
-from tests.browser import FLAGS
+from tests.browser import FLAGS, wait_until
 
-OPENED = """() => new Promise((done) => {
-  const isDrawn = () => ddviz.view.state().drawMs !== null;
-  const look = () => isDrawn() ? done(performance.now()) : requestAnimationFrame(look);
+# From the beginning of the navigation to the first step on screen; looked for while the page is still read.
+OPENED = """globalThis.opened = new Promise((done) => {
+  const isDrawn = () => typeof ddviz !== "undefined" && ddviz.view && ddviz.view.state().drawMs !== null;
+  const look = () => (isDrawn() ? done(performance.now()) : requestAnimationFrame(look));
   look();
 })"""
-# A key held down, as a browser delivers it: the press comes before a frame, the frame draws the step. Of each frame
-# that drew one: the work from its beginning to after its paint, and the time since the one before.
+# A key held down, as a browser delivers it: the press comes before a frame, the frame draws the step. Of each
+# frame that drew one: the work from its beginning to after its paint, and the time since the one before.
 HELD = """(presses) => new Promise((done) => {
   const root = document.querySelector(".ddviz-host").shadowRoot.querySelector(".ddviz");
   const [frames, intervals, drawn, seen] = [[], [], [], [ddviz.view.state().step]];
@@ -112,14 +113,19 @@ def measured(browser: Any, path: Path, empty: Path, presses: int) -> dict[str, A
     began = time.perf_counter()
     page.goto(empty.as_uri())
     baseline = time.perf_counter() - began
+    page.add_init_script(OPENED)
     page.goto(path.as_uri())
-    first = page.evaluate(OPENED) / 1000  # from the beginning of the navigation
+    first = page.evaluate("opened") / 1000
+    wait_until(page, f"ddviz.view.state().steps > {presses}", seconds=60)
     idle = page.evaluate(IDLE, 60)
     cdp = page.context.new_cdp_session(page)
-    memory, frames, drawn, steps = [heap(cdp)], [], [], []
+    cdp.send("Performance.enable", {"timeDomain": "threadTicks"})
+    memory, frames, intervals, drawn, steps = [heap(cdp)], [], [], [], []
+    busy = main_thread_ms(cdp)
     for part in range(4):
         held = page.evaluate(HELD, presses // 4)
         frames += held["frames"]
+        intervals += held["intervals"]
         drawn += held["drawn"]
         steps += held["seen"] if part == 0 else held["seen"][1:]
         memory.append(heap(cdp))
@@ -129,12 +135,20 @@ def measured(browser: Any, path: Path, empty: Path, presses: int) -> dict[str, A
         "empty_page_s": baseline,
         "frame_ms": statistics.median(frames),
         "frame_ms_p95": sorted(frames)[int(0.95 * len(frames))],
+        "between_steps_ms": statistics.median(intervals),
         "idle_frame_ms": statistics.median(idle),
+        "cpu_ms_a_step": (main_thread_ms(cdp) - busy) / (len(steps) - 1),
         "draw_ms": statistics.median(drawn),
         "steps_gone": len(steps) - 1,
         "steps_lost": lost,
         "heap_mb": [round(size / 1e6, 1) for size in memory],
     }
+
+
+def main_thread_ms(cdp: Any) -> float:
+    """Processor time of the page's main thread so far: another program on the machine adds little to it."""
+    metrics = {entry["name"]: entry["value"] for entry in cdp.send("Performance.getMetrics")["metrics"]}
+    return float(1000 * metrics["TaskDuration"])
 
 
 def heap(cdp: Any) -> int:

@@ -27,7 +27,7 @@ HERE = Path(__file__).parent
 FILES = (  # a constant must stand before what uses it while the script loads; functions may stand anywhere
     *("format", "dom", "scope", "theme"),
     *("layout", "tree_svg", "tree_canvas", "tree_camera", "tree_pointer", "tree_card"),
-    *("waiting", "table", "tree"),
+    *("tree_fold", "waiting", "table", "tree"),
     *("sheet", "sheet_find", "sheet_export", "sheet_keys"),
     *("jumps", "topbar", "scrubber_chart", "scrubber", "text", "detail", "panels"),
     *("flight", "highlight", "tree_links", "build_search", "mask", "why", "stages"),
@@ -116,12 +116,14 @@ def page(
         f"default-src 'none'; script-src {_hash(js)} {_hash(_START_JS)}; "
         f"style-src {_hash(_PAGE_CSS)}; base-uri 'none'; form-action 'none'"
     )
+    first, rest = _data(trace, level, progress or (lambda fraction: None))
     filled = {
         "policy": html.escape(policy, quote=True),
         "title": html.escape(f"{trace.name} · ddviz"),
         "begin": "" if step is None else f' data-step="{step}"',
         "page-css": _PAGE_CSS,
-        "data": "\n".join(_data(trace, level, progress or (lambda fraction: None))),
+        "first": "\n".join(first),
+        "rest": "\n".join(rest),
         "js": js,
         "start": _START_JS,
     }
@@ -149,15 +151,22 @@ def page_sizes(trace: Trace) -> dict[Level, int]:
     return sizes
 
 
-def _data(trace: Trace, level: Level, progress: Callable[[float], None]) -> Iterator[str]:
-    """The answers that the viewer will ask for, each in a script element that no browser runs."""
+def _data(trace: Trace, level: Level, progress: Callable[[float], None]) -> tuple[list[str], list[str]]:
+    """The answers that the viewer will ask for, each in a script element that no browser runs.
+
+    First what a first picture takes, which stands before the script; the rest is read while that is seen.
+    """
     packer = Packer()
-    for since, view in _polls(trace, level):
-        yield _element("poll", packer.pack(view), f'data-since="{since}"')
+    polls = [
+        _element("poll", packer.pack(view), f'data-since="{since}"') for since, view in _polls(trace, level)
+    ]
+    blocks = []
     for first in range(0, len(trace.steps), STEPS_PER_BLOCK):
         progress(first / len(trace.steps))
-        yield _element("steps", packer.pack(_block(trace, first, level)), f'data-count="{STEPS_PER_BLOCK}"')
-    yield _element("labels", deflate(packer.labels))
+        block = packer.pack(_block(trace, first, level))
+        blocks.append(_element("steps", block, f'data-count="{STEPS_PER_BLOCK}"'))
+    labels = _element("labels", deflate(packer.labels))
+    return [*polls[:1], *blocks[:1], labels], [*polls[1:], *blocks[1:]]
 
 
 def _polls(trace: Trace, level: Level) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -43,8 +43,9 @@ function statusOf(node) {
   return node.i === 0 ? "root" : node.status;
 }
 
-function layoutTree(step, width, height) {
-  const items = itemsOf(step);
+// folded: nodes whose subtree is hidden (tree_fold.js).
+function layoutTree(step, width, height, folded = NOTHING_FOLDED) {
+  const items = itemsOf(step, folded);
   if (!items.length) return { items, edges: [], byIndex: new Map(), width: 0, height: 0, depth: 0 };
   const hierarchy = d3.hierarchy(items[0], (item) => item.children);
   let rows = assignRows(hierarchy, GROUP_GAPS[0]);
@@ -73,7 +74,7 @@ function layoutTree(step, width, height) {
   };
 }
 
-function itemsOf(step) {
+function itemsOf(step, folded) {
   const most = step.nodes.length > NOTES_UP_TO ? 72 : 104;
   const items = step.nodes.map((node) => newItem(node.i, node, statusOf(node), most));
   for (const item of items) {
@@ -86,7 +87,23 @@ function itemsOf(step) {
     bonus.parent.children.push(bonus);
     items.push(bonus);
   }
-  return items;
+  return folded.size ? unfolded(step, items, folded) : items;
+}
+
+// The items that are in view; a folded one says what it hides.
+function unfolded(step, items, folded) {
+  const isHidden = new Set();
+  for (const item of items) {
+    const { parent } = item;
+    if (parent && (isHidden.has(parent) || folded.has(parent.index))) isHidden.add(item);
+  }
+  for (const item of items) {
+    if (isHidden.has(item) || !folded.has(item.index)) continue;
+    Object.assign(item, { children: [], hidden: hangsBelow(step, item.index) });
+    item.note = `▸ ${item.hidden.filter((node) => node !== BONUS).length}`;
+    item.w += NOTE_WIDTH + 6;
+  }
+  return items.filter((item) => !isHidden.has(item));
 }
 
 function newItem(index, node, status, most) {
@@ -99,7 +116,7 @@ function newItem(index, node, status, most) {
 // The target probability as a number beside the label: .52, <.01, 1.0
 function addNote(item) {
   const prob = item.node.target_prob;
-  if (prob === null || prob === undefined) return;
+  if (prob === null || prob === undefined || item.hidden) return;
   item.note = prob >= 0.995 ? "1.0" : prob < 0.01 ? "<.01" : prob.toFixed(2).slice(1);
   item.w += NOTE_WIDTH;
 }

@@ -1,6 +1,6 @@
 // The link: everything that is chosen, as the part of an address after its #. A copied link opens the same again.
 //
-//   #trace=sample:quicksort&step=5&stage=verify&node=3&panels=arrays,wide
+//   #trace=sample:quicksort&step=5&stage=verify&node=3&folded=1.4&panels=arrays,wide
 //   #trace=sample:one&with=sample:other&position=12          two traces side by side, at a token
 //
 // In:  viewer's state; its toggle buttons, which are named by their labels (dom.js). `trace` is the app's.
@@ -18,13 +18,14 @@ function readLink(text) {
     step: whole("step"),
     node: fields.get("node") === BONUS ? BONUS : whole("node"),
     stage: fields.get("stage"),
+    folded: (fields.get("folded") ?? "").split(".").filter((node) => /^\d{1,9}$/.test(node)).map(Number),
     panels: fields.get("panels")?.split(",") ?? [],
   };
 }
 
 function writeLink({ panels = [], ...chosen }) {
   const fields = new URLSearchParams();
-  for (const name of ["trace", "with", "position", "step", "stage", "node"]) {
+  for (const name of ["trace", "with", "position", "step", "stage", "node", "folded"]) {
     const value = chosen[name];
     if (value !== null && value !== undefined) fields.set(name, value);
   }
@@ -40,7 +41,9 @@ function newLinkKeeper({ scope, root, state, onLink }, wantedPanels = []) {
 
   function link() {
     const panels = toggles().filter(isOn).map((toggle) => toggle.dataset.toggle);
-    const chosen = state.follow ? {} : { step: state.step, node: state.node }; // who follows goes on following
+    const folded = state.view && state.view.i === state.step ? [...foldedOf(state, state.view)].join(".") : "";
+    // who follows goes on following
+    const chosen = state.follow ? {} : { step: state.step, node: state.node, folded: folded || null };
     return { ...chosen, stage: state.stage, panels };
   }
 

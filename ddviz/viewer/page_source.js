@@ -9,20 +9,29 @@ const LONG_LIST = 8; // as in pack.py
 
 function newPageSource(page) {
   const elements = (name) => Array.from(page.querySelectorAll(`script[data-ddviz="${name}"]`));
-  const [polls, blocks] = [elements("poll"), elements("steps")];
+  let [polls, blocks] = [elements("poll"), elements("steps")];
   const perBlock = Number(blocks[0]?.dataset.count ?? 1);
   const labels = inflate(elements("labels")[0].textContent);
   const kept = new Map(); // place of a block -> promise of its step views, the latest used last
 
+  // The script stands before most of the data: what is not there yet is there when the page has been read.
+  async function arrived(find) {
+    if (!find() && page.readyState === "loading") {
+      await new Promise((done) => page.addEventListener("DOMContentLoaded", done, { once: true }));
+    }
+    if (!find()) [polls, blocks] = [elements("poll"), elements("steps")];
+    return find();
+  }
+
   async function poll(since) {
-    const element = polls.find((one) => Number(one.dataset.since) === since);
+    const element = await arrived(() => polls.find((one) => Number(one.dataset.since) === since));
     const view = await unpack((element ?? polls[0]).textContent, await labels);
     return element ? view : { ...view, since, steps: [] };
   }
 
   async function step(i) {
     const place = Math.floor(i / perBlock);
-    const views = kept.get(place) ?? unpack(blocks[place].textContent, await labels);
+    const views = kept.get(place) ?? unpack((await arrived(() => blocks[place])).textContent, await labels);
     kept.delete(place);
     kept.set(place, views);
     if (kept.size > BLOCKS_KEPT) kept.delete(kept.keys().next().value);

@@ -68,6 +68,7 @@ function newCommands(viewer) {
     sheet: (name) => viewer.panels.sheets[name].open?.(),
     focusTree: () => viewer.panels.tree.focus(),
     ...stageCommands(viewer),
+    ...foldCommands(viewer),
     toggle: toggleCommand(viewer), // a panel, by the name of its button
     tree: () => viewer.panels.tree.commands, // moves in the tree and of its camera
   };

@@ -1,11 +1,12 @@
 // What one viewer knows: what was read, what is chosen, what is shown. Data and questions about it; no DOM, no request.
 
-function newState(source, { live = false, step, node, stage }) {
+function newState(source, { live = false, step, node, stage, folded }) {
   return {
     source,
     live: Boolean(live), // the source may grow
     stage: stage in STAGES ? stage : null, // which of the five is shown; null = the overview
     moment: null, // { step view, at } how far the stage was walked; null = to its end
+    folded: { i: Number.isInteger(step) ? step : null, nodes: new Set(folded) }, // see tree_fold.js
     hovered: [], // nodes under the pointer or the focus
     wanted: Number.isInteger(step) ? { step, node: node ?? null } : null, // asked for before it was there
     ...nothingRead(),

@@ -25,7 +25,7 @@ function createTree(parent, viewer) {
   const flies = newFlight(scope, "tree", TREE_FLIES);
   const camera = newCamera({ size, layout: () => state.layout, onMove });
   addTools();
-  followPointer({ scope, stage, size, state, camera, mark, card, onSelect: commands.choose, onHover });
+  followPointer({ scope, stage, size, state, camera, mark, card, onSelect: commands.choose, onFold: commands.fold, onHover });
   scope.observe(new ResizeObserver(newFrame(scope, measure)), [stage]);
 
   function addTools() {
@@ -33,6 +33,7 @@ function createTree(parent, viewer) {
       frame.tools,
       button("ddviz-icon ddviz-zoom", "−", "Zoom out (−)", () => camera.zoomBy(1 / 1.25)),
       button("ddviz-icon ddviz-zoom", "+", "Zoom in (+)", () => camera.zoomBy(1.25)),
+      button("ddviz-zoom", "fold", "Fold or unfold what hangs below the selected node (Z)", commands.fold),
       button("ddviz-zoom", "fit", "Fit the whole tree (0)", () => camera.fitWhole()),
       toggleButton("", "arrays", "Show the step as arrays", showArrays),
       toggleButton("", "wide", "Wide: give the tree the whole width", (on) => {
@@ -55,6 +56,17 @@ function createTree(parent, viewer) {
     const look = treeLook(chosen, step);
     const isSame = look.key === state.look?.key;
     state.look = look;
+    const folded = foldedOf(chosen, step);
+    if (folded.size && node !== null) unfoldTo(folded, step, node);
+    const isFolded = String([...folded]);
+    if (step === state.step && isFolded !== state.isFolded) {
+      Object.assign(state, { isFolded, selected: node });
+      relayout();
+      const item = itemOf(node);
+      if (item) camera.reveal(item);
+      return;
+    }
+    state.isFolded = isFolded;
     if (step === state.step) {
       if (isSame) return select(node);
       state.selected = node;
@@ -95,7 +107,8 @@ function createTree(parent, viewer) {
   function relayout() {
     if (!state.step || !size.width) return;
     unhover();
-    state.layout = layoutTree(state.step, size.width - PAD.left - PAD.right, size.height - PAD.top - PAD.bottom);
+    const [width, height] = [size.width - PAD.left - PAD.right, size.height - PAD.top - PAD.bottom];
+    state.layout = layoutTree(state.step, width, height, foldedOf(chosen, state.step));
     dress();
     if (camera.view.auto) camera.fitReadable();
     state.renderer.move(camera.view);
@@ -155,6 +168,7 @@ function createTree(parent, viewer) {
     if (!state.layout?.items.length) return false;
     const from = chosen.view === state.step ? nodeShown(chosen) : state.selected; // perhaps not drawn yet
     const item = itemOf(from) ?? state.layout.items[0];
+    if (way === "child" && item.hidden) return commands.fold();
     const next = neighbour(state.layout, item, way);
     if (!next) return true;
     camera.reveal(next);

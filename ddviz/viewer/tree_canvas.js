@@ -46,6 +46,9 @@ function createCanvasTree(parent, palette, size) {
       marks = [selected, hovered];
       spoken.setAttribute("aria-label", selected ? describe(selected) : "no node selected");
       spoken.setAttribute("aria-selected", String(selected !== null));
+      const expanded = selected ? expandedOf(selected) : null;
+      if (expanded === null) spoken.removeAttribute("aria-expanded");
+      else spoken.setAttribute("aria-expanded", expanded);
     },
     paint,
     elementOf: () => spoken,
@@ -132,14 +135,14 @@ function paintNode(context, item, colours, scale) {
 // The target's probability: a bar along the foot, and a number where there is room.
 function paintProbability(context, { w, h, node, status, note, ...item }, ink, colours) {
   const prob = status === "bonus" ? null : (node.target_prob ?? null);
-  if (prob === null) return;
   if (note) {
-    context.font = "10px system-ui, sans-serif";
+    context.font = `${item.hidden ? "bold " : ""}10px system-ui, sans-serif`;
     context.textAlign = "right";
     context.fillStyle = status === "unreached" ? colours.muted : ink;
     context.fillText(note, w - 9, baselineOf({ h, ...item }));
     context.textAlign = "left";
   }
+  if (prob === null) return;
   const alpha = context.globalAlpha;
   context.strokeStyle = { accepted: ink, rejected: ink, unreached: colours.faint }[status] ?? colours.muted;
   context.lineWidth = 2;

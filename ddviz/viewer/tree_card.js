@@ -19,7 +19,8 @@ function createCard(parent) {
   };
 }
 
-function cardLines({ index, node, status, sign }) {
+function cardLines(item) {
+  const { index, node, status, sign } = item;
   const name = append(make("div", "ddviz-card-name"), make("bdi", "ddviz-token", shorten(node.label, 40)));
   const state = make("div", `ddviz-status ddviz-text-${status}`, `${sign} ${status}`.trim());
   const facts =
@@ -38,7 +39,8 @@ function cardLines({ index, node, status, sign }) {
   for (const [label, value] of facts) {
     append(line, append(make("span"), make("i", "", label), ` ${value ?? ABSENT}`));
   }
-  return [append(name, state), line, node.why ? make("div", "ddviz-muted", node.why) : null].filter(Boolean);
+  const folded = item.hidden ? make("div", "ddviz-muted", `folded: hides ${hiddenSaid(item.hidden)}`) : null;
+  return [append(name, state), line, folded, node.why ? make("div", "ddviz-muted", node.why) : null].filter(Boolean);
 }
 
 function createLegend() {

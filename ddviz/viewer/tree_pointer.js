@@ -2,7 +2,7 @@
 
 const CARD_AFTER = 120; // ms of resting on a node
 
-function followPointer({ scope, stage, size, state, camera, mark, card, onSelect, onHover }) {
+function followPointer({ scope, stage, size, state, camera, mark, card, onSelect, onFold, onHover }) {
   const { view } = camera;
   let drag = null; // { x, y, from, moved }
   const local = (event) => {
@@ -13,6 +13,11 @@ function followPointer({ scope, stage, size, state, camera, mark, card, onSelect
     const [x, y] = local(event);
     return state.layout ? itemAt(state.layout, (x - view.x) / view.k, (y - view.y) / view.k) : null;
   };
+
+  // At the right of a folded node, where the count of what it hides stands.
+  function isOnNote(item, event) {
+    return (local(event)[0] - view.x) / view.k > item.x + item.w - NOTE_WIDTH - 12;
+  }
 
   function hover(item) {
     if (item === state.hovered) return;
@@ -47,11 +52,14 @@ function followPointer({ scope, stage, size, state, camera, mark, card, onSelect
     if (!event.isPrimary) return;
     const item = drag && !drag.moved ? under(event) : null;
     drag = null;
-    if (item) onSelect(item.index);
+    if (!item) return;
+    onSelect(item.index);
+    if (item.hidden && event.detail < 2 && isOnNote(item, event)) onFold();
   });
   scope.listen(stage, "pointercancel", () => (drag = null));
   scope.listen(stage, "pointerleave", () => !drag && hover(null));
-  scope.listen(stage, "dblclick", (event) => !under(event) && camera.zoomBy(1.5, local(event)));
+  // On a node, which the first click has selected: fold it or unfold it.
+  scope.listen(stage, "dblclick", (event) => (under(event) ? onFold() : camera.zoomBy(1.5, local(event))));
   scope.listen(stage, "wheel", (event) => turnWheel(event) && event.preventDefault(), { passive: false });
 
   // False: the page may scroll.

@@ -82,6 +82,10 @@ function newPooled(tag) {
       attributes.set(name, value);
       element.setAttribute(name, value);
     },
+    setOrRemove(name, value) {
+      if (value !== null) return this.set(name, value);
+      if (attributes.delete(name)) element.removeAttribute(name);
+    },
     write(value) {
       if (value === text) return;
       text = value;
@@ -105,11 +109,12 @@ function newSvgNode() {
 
 function drawSvgNode({ group, shape, label, note, track, bar, flaw }, item) {
   const { w, h, node, sign, status } = item;
-  group.set("class", `ddviz-node ddviz-${status}${GHOSTS[item.ghost] ?? ""}`);
+  group.set("class", `ddviz-node ddviz-${status}${GHOSTS[item.ghost] ?? ""}${item.hidden ? " ddviz-is-folded" : ""}`);
   group.set("transform", `translate(${item.x} ${item.y})`);
   group.set("aria-label", describe(item));
   group.set("aria-level", item.depth + 1);
   group.set("data-node", item.index);
+  group.setOrRemove("aria-expanded", expandedOf(item));
   shape.set("d", outline(item));
   const baseline = baselineOf(item);
   label.write(sign ? `${sign} ${item.label}` : item.label);
@@ -171,8 +176,13 @@ function placeRing(ring, item) {
   ring.setAttribute("rx", item.status === "accepted" || item.status === "bonus" ? item.h / 2 + 3 : 7);
 }
 
+// "false" folded, "true" with something below it, null for a leaf.
+function expandedOf({ children, hidden }) {
+  return hidden ? "false" : children.length ? "true" : null;
+}
+
 // One line for a screen reader.
-function describe({ index, node, status }) {
+function describe({ index, node, status, hidden }) {
   const parts = [index === BONUS ? "bonus" : `node ${index}`, `token ${node.label}`];
   if (index !== BONUS) parts.push(status);
   if (node.target_prob !== null && node.target_prob !== undefined) {
@@ -182,5 +192,6 @@ function describe({ index, node, status }) {
     parts.push(`draft probability ${probability(node.draft_prob)}`);
   }
   if (index === BONUS && node.prob !== null) parts.push(`probability ${probability(node.prob)}`);
+  if (hidden) parts.push(`folded, hides ${hiddenSaid(hidden)}`);
   return parts.join(", ");
 }

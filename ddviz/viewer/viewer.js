@@ -5,6 +5,7 @@
 //            batch(i)    -> Promise of all rows of a step's batch; optional (batch.js)
 //   options  live        keep polling, follow the newest step (false: read what is there, once)
 //            step, node  where to begin instead (default: the newest step live, else step 0)
+//            folded      nodes of that step whose subtrees are hidden
 //            stage       draft, build, compile, verify, commit; none: the overview
 //            panels      names of toggle buttons that are down
 //            onLink      ({ step, node, stage, panels }) after anything of it changed, to keep a link (link.js)
@@ -68,6 +69,9 @@ function update({ state, address, feed, poller, commands, links }, change = {}) 
   if (change.live || "source" in change) {
     if (change.source) state.end = null;
     poller.poll();
+  }
+  if (change.folded && Number.isInteger(change.step)) {
+    state.folded = { i: change.step, nodes: new Set(change.folded) };
   }
   if (Number.isInteger(change.step)) address.ask(change.step, change.node ?? null);
   else if ("node" in change) address.pick(change.node);
