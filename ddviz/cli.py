@@ -211,6 +211,22 @@ def whatif(args: argparse.Namespace) -> None:
     _print(lambda r: as_dict(r, cost, notes), lambda r: render(r, cost, notes), results, args.json)
 
 
+def audit(args: argparse.Namespace) -> int:
+    from ddviz.trace import load
+
+    trace = load(args.trace)
+    from ddviz.check import audit as a
+    from ddviz.check.plain import load_plain
+
+    with Progress() as progress:
+        progress("Loading the models")
+        models = load_plain(trace.header, args.target, args.draft, args.device)
+        report = a.audit(
+            trace, *models, args.steps, lambda done, total: progress("Reading", f"step {done} of {total}")
+        )
+    return a.print_report(args.trace, report, as_json=args.json)
+
+
 def bench(args: argparse.Namespace) -> None:
     from ddviz import bench as b
 
@@ -346,6 +362,16 @@ def _parser() -> argparse.ArgumentParser:
         "(default: the traces' own stage times)",
     )
     p.add_argument("--json", action="store_true", help="print JSON")
+
+    p = _command(
+        commands, "audit", audit, "compute a trace's probabilities again by plain forwards, and compare"
+    )
+    p.add_argument("trace", type=Path, metavar="FILE")
+    p.add_argument("--steps", type=_range, metavar="A:B", help="steps A to B-1 (default: all)")
+    p.add_argument("--json", action="store_true", help="print what was compared and findings as JSON")
+    p.add_argument("--target", default=argparse.SUPPRESS, help="folder or hub id (default: the header's)")
+    p.add_argument("--draft", default=argparse.SUPPRESS, help="folder of its drafter (default: the header's)")
+    p.add_argument("--device", default=argparse.SUPPRESS, help="default: cuda where there is one, else cpu")
 
     p = _command(commands, "bench", bench, "measure tokens/s, accept length and losslessness of each mode")
     p.add_argument(
@@ -543,6 +569,13 @@ def _url(text: str) -> str:
     if not re.fullmatch(r"https?://[^\s/]+/?", text):
         raise argparse.ArgumentTypeError(f"{text!r}: must be an address such as http://127.0.0.1:30000")
     return text
+
+
+def _range(text: str) -> range:
+    found = re.fullmatch(r"([0-9]*):([0-9]*)", text)
+    if found is None or (found[1] and found[2] and int(found[1]) >= int(found[2])):
+        raise argparse.ArgumentTypeError(f"{text!r}: must be A:B with A < B, as in 0:20; A: and :B do, too")
+    return range(int(found[1] or 0), int(found[2] or sys.maxsize))
 
 
 def _size(count: int) -> str:

@@ -20,7 +20,7 @@ def test_tails_are_those_of_the_table(x, freedom, tail):
 
 def test_the_noncentral_tail_is_that_of_shifted_normals():
     """Sum of 5 squares of normals, one shifted by 3, simulated 400,000 times: 5 sigma are 0.004."""
-    normals = np.random.default_rng(0).normal(size=(400_000, 5)) + [3, 0, 0, 0, 0]
+    normals = np.random.default_rng(0).normal(size=(400_000, 5)) + np.array([3, 0, 0, 0, 0])
     simulated = ((normals**2).sum(axis=1) > 15).mean()
     assert ncx2_sf(15, 5, 9) == pytest.approx(simulated, abs=0.004)
 
