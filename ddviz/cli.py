@@ -227,6 +227,50 @@ def audit(args: argparse.Namespace) -> int:
     return a.print_report(args.trace, report, as_json=args.json)
 
 
+def losslessness(args: argparse.Namespace) -> int:
+    if args.reference and not args.url:
+        raise BadValueError("--reference is for --url; the embedded engine is compared with its own ar")
+    asked = {name: getattr(args, name) for name in ("temperature", "top_k", "top_p")}
+    given = {name: value for name, value in asked.items() if value is not None}
+    from ddviz.check import losslessness as c
+
+    size = c.QUICK if args.quick else c.FULL
+    size = c.Size(args.draws or size.draws, args.generations or size.generations)
+    chosen = [{"temperature": 1.0, **given}] if given else c.SETTINGS[: 1 if args.quick else None]
+    names = ("prompt", "chat", "mode", "budget", "topk_cap", "threshold_single", "threshold_acc")
+    same = {name: getattr(args, name) for name in names}
+    settings = [GenerateParams(**same, **setting).checked() for setting in chosen]
+    for params in settings:
+        c.require_sampled(params)
+    if args.url:
+        rows, subject = _losslessness_of_server(args, settings, size.generations)
+    else:
+        engine = _load(args)
+        subject = f"{engine.target.name} in {engine.name}, {engine.describe()['dtype']}, {args.mode}"
+        with Progress() as progress:
+            rows = c.check_embedded(engine, settings, size, args.seed, progress)
+    return c.print_report(subject, rows, as_json=args.json)
+
+
+def _losslessness_of_server(args: argparse.Namespace, settings: list[GenerateParams], generations: int):  # type: ignore[no-untyped-def]
+    from contextlib import ExitStack
+
+    from ddviz.check import losslessness as c
+    from ddviz.check import samplers as s
+
+    server = s.ServerSampler(args.url)
+    with ExitStack() as stack:
+        reference = None
+        if args.reference == "embedded":
+            reference = s.target_law(server, args.prompt, args.target, args.device)
+        elif args.reference == "restart":
+            reference = stack.enter_context(s.Restarted(server))
+        elif args.reference:
+            reference = s.reference_server(server, args.reference)
+        with Progress() as progress:
+            return c.check_server(server, reference, settings, generations, progress), server.name
+
+
 def bench(args: argparse.Namespace) -> None:
     from ddviz import bench as b
 
@@ -372,6 +416,29 @@ def _parser() -> argparse.ArgumentParser:
     p.add_argument("--target", default=argparse.SUPPRESS, help="folder or hub id (default: the header's)")
     p.add_argument("--draft", default=argparse.SUPPRESS, help="folder of its drafter (default: the header's)")
     p.add_argument("--device", default=argparse.SUPPRESS, help="default: cuda where there is one, else cpu")
+
+    p = _command(commands, "losslessness", losslessness, "test whether an engine samples from its target")
+    p.description += (
+        " One step against its exact distribution, and tokens 1 to 3 of short generations against"
+        " autoregression, by G-tests. Exit code 0: nothing differs; 1: something does, or was not checked."
+    )
+    p.add_argument("--quick", action="store_true", help="one setting, fewer draws: under a minute on a CPU")
+    p.add_argument("--url", type=_url, help="test an SGLang server over HTTP instead of the embedded engine")
+    p.add_argument(
+        "--reference",
+        type=lambda text: text if text in ("restart", "embedded") else _url(text),
+        metavar="URL|restart|embedded",
+        help="of --url: a server without speculation, one started here for it, or the target loaded here",
+    )
+    p.add_argument("--mode", choices=("ddtree", "dflash"), default="ddtree", help="default %(default)s")
+    p.add_argument("--prompt", default="My favourite animal is the", help="default: %(default)r")
+    p.add_argument("--chat", action="store_true", help="put the prompt through the chat template")
+    p.add_argument("--draws", type=_positive, help="of a step's acceptance (default 50000, quick 10000)")
+    p.add_argument("--generations", type=_positive, help="a setting and arm (default 4000, quick 600)")
+    p.add_argument("--json", action="store_true", help="print JSON")
+    _add_params(p)
+    p.set_defaults(temperature=None, top_k=None, top_p=None, seed=0)
+    _add_engine(p)
 
     p = _command(commands, "bench", bench, "measure tokens/s, accept length and losslessness of each mode")
     p.add_argument(

@@ -102,7 +102,7 @@ def ncx2_sf(x: float, freedom: float, shift: float) -> float:
         return chi2_sf(x, freedom)
     if shift + freedom > 50 * (x + 100):  # all of it lies beyond x
         return 1.0
-    spread = 10 * math.sqrt(half) + 30
+    spread = 7 * math.sqrt(half) + 10
     terms = range(max(0, int(half - spread)), int(half + spread))
     weights = [math.exp(-half + j * math.log(half) - math.lgamma(j + 1)) for j in terms]
     return sum(w * chi2_sf(x, freedom + 2 * j) for j, w in zip(terms, weights, strict=True))
@@ -161,8 +161,8 @@ def _gamma_q(a: float, x: float) -> float:
 
 
 def _bisect(falling, low: float, high: float) -> float:  # type: ignore[no-untyped-def]
-    """Where a falling function crosses 0."""
-    for _ in range(100):
+    """Where a falling function crosses 0, to eight digits."""
+    while high - low > 1e-8 * high:
         middle = (low + high) / 2
         low, high = (middle, high) if falling(middle) > 0 else (low, middle)
     return high

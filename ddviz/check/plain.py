@@ -103,7 +103,8 @@ def load_plain(
     Raises RefusedError where the target can't be had, or is not the trace's.
     """
     options = header.engine.options
-    plain = PlainTarget(_load_target(header, target, _device(device)))
+    name = target or (str(demo_target()) if header.target == TARGET_NAME else header.target)
+    plain = PlainTarget(load_target(name, str(options.get("dtype")), choose_device(device)))
     vocabulary = plain.model.config.vocab_size
     if header.vocab_size not in (None, vocabulary):
         raise RefusedError(
@@ -120,15 +121,19 @@ def load_plain(
     return plain, drafter, note
 
 
-def _load_target(header: Header, target: str | None, device: torch.device) -> nn.Module:
-    name = target or (str(demo_target()) if header.target == TARGET_NAME else header.target)
-    dtype = DTYPES.get(str(header.engine.options.get("dtype")), torch.float32)
+def load_target(name: str, dtype: str, device: torch.device) -> nn.Module:
+    """A target by folder or hub id, its weights rounded to `dtype` (an unknown one: as they are stored).
+
+    Raises RefusedError where it can't be had.
+    """
     transformers_logging.disable_progress_bar()
     transformers_logging.set_verbosity_error()
     if name.startswith((".", "/", "~")) and not Path(name).is_dir():
         raise RefusedError(f"the target {name} could not be loaded: there is no such folder")
     try:
-        model = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, attn_implementation="sdpa")
+        model = AutoModelForCausalLM.from_pretrained(
+            name, dtype=DTYPES.get(dtype, "auto"), attn_implementation="sdpa"
+        )
     except (OSError, ValueError) as error:
         first_line = str(error).strip().splitlines()[0]
         raise RefusedError(
@@ -151,7 +156,7 @@ def _draft_folder(header: Header, draft: str | None) -> Path | str:
     return folder
 
 
-def _device(name: str | None) -> torch.device:
+def choose_device(name: str | None) -> torch.device:
     if name in (None, "auto"):
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

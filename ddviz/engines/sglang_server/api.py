@@ -49,6 +49,10 @@ class Api:
         """The whole answer; waits for it as long as it takes."""
         return dict(self._ask("POST", "/generate", request, timeout=None))
 
+    def generate_many(self, request: Json) -> list[Json]:
+        """The answers of one call that holds a list of prompts."""
+        return list(self._ask("POST", "/generate", request, timeout=None))
+
     def abort(self, rid: str) -> None:
         self._ask("POST", "/abort_request", {"rid": rid})
 

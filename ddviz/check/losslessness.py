@@ -1,0 +1,427 @@
+"""Does an engine sample from its target? A step against its exact law, generations against a reference.
+
+In:  a loaded TorchEngine, or an SGLang server's address; request parameters.
+Out: rows as data: what was compared, G, p, what bias it would have caught; a report.
+Not here: the exact law (law.py), the test (gtest.py), who is asked (samplers.py).
+
+    acceptance   one real step, its rows reduced to some fifty tokens, so that what it may emit can be
+                 enumerated: the exact law against many draws of tree/accept.py, and of the engine's own
+                 verify stage
+    token 1..3   of N generations, speculative against a reference. Token 1 comes from prefill; 2 and 3 are
+                 what the tree made
+"""
+
+import copy
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.text import Text
+
+from ddviz.check.gtest import NOTHING, POWER, GTest, against_law, of_two
+from ddviz.check.law import Law, biased_law, children_of, exact_law
+from ddviz.check.samplers import TOKENS, EmbeddedSampler, OnProgress, ServerSampler, TargetLaw
+from ddviz.engines.base import GenerateParams
+from ddviz.engines.torch_engine.engine import TorchEngine
+from ddviz.engines.torch_engine.record import NoRecording
+from ddviz.engines.torch_engine.run import Run, VerifyInput
+from ddviz.errors import BadValueError, EngineError
+from ddviz.tree import DraftTree, accepted_paths, is_greedy, sample_tree_paths, target_probs
+
+ALARM = 1e-4  # false alarms a row
+KEPT = 3  # likeliest tokens of each row that the reduced vocabulary holds, beside the tree's
+LEAST_OF_PREFIX = 100  # generations that share a prefix, for it to be held against a law
+TEXTS, TEXT_TOKENS = 4, 8  # short texts that the step is chosen from
+
+Verdict = Literal["ok", "DIFFERS", "NOT CHECKED"]
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much is drawn."""
+
+    draws: int  # of a step's acceptance
+    generations: int
+
+
+QUICK, FULL = Size(10_000, 600), Size(50_000, 4_000)
+# Of a full run without settings of its own. `--quick` takes the first.
+SETTINGS: tuple[dict[str, Any], ...] = (
+    {"temperature": 1.0, "top_k": 5},
+    {"temperature": 0.6},
+    {"temperature": 1.0, "top_p": 0.9},
+    {"temperature": 0.8, "top_k": 20, "top_p": 0.95},
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the report."""
+
+    setting: str
+    what: str
+    against: str
+    test: GTest | None  # None = not checked
+    finds: str  # the bias that it finds with probability POWER; or why nothing was checked
+
+    @property
+    def verdict(self) -> Verdict:
+        if self.test is None or not self.test.freedom:
+            return "NOT CHECKED"
+        return "ok" if self.test.p_value > ALARM else "DIFFERS"
+
+    def as_dict(self) -> dict[str, Any]:
+        told = {"setting": self.setting, "what": self.what, "against": self.against}
+        figures: dict[str, Any] = {}
+        if self.test is not None and self.test.freedom:
+            g = self.test.g
+            figures = {
+                "g": g if np.isfinite(g) else None,  # infinite: something came that can't come
+                "freedom": self.test.freedom,
+                "draws": self.test.draws,
+                "p": self.test.p_value,
+            }
+        return {**told, "verdict": self.verdict, **figures, "finds": self.finds}
+
+
+def setting_name(params: GenerateParams) -> str:
+    words = [f"T {params.temperature:g}"]
+    words += [f"top_k {params.top_k}"] if params.top_k else []
+    words += [f"top_p {params.top_p:g}"] if params.top_p < 1 else []
+    for name in ("threshold_single", "threshold_acc"):
+        words += [f"{name} {getattr(params, name):g}"] if getattr(params, name) < 1 else []
+    return ", ".join(words)
+
+
+def require_sampled(params: GenerateParams) -> None:
+    if is_greedy(params.temperature, params.top_k):
+        raise BadValueError(
+            "losslessness needs a sampled setting: temperature > 0 and top_k != 1; greedy runs are compared "
+            "token for token by: ddviz bench"
+        )
+
+
+# -------------------------------------------------------------------- one step
+
+
+class SmallStep(NamedTuple):
+    """A real step, its vocabulary reduced: the last token stands for all that are left."""
+
+    run: Run
+    tree: DraftTree
+    inputs: VerifyInput
+    logits: torch.Tensor  # [n, V'] float32
+    longest: int
+
+
+def small_step(engine: TorchEngine, params: GenerateParams, seed: int) -> SmallStep:
+    """Of the steps of a few short texts, the one that a bias of the coins would show in most.
+
+    Raises EngineError where every text ends before its first step.
+    """
+    caught = _Caught(engine.drafter.block_size if engine.drafter is not None else 1)
+    for text in range(TEXTS):
+        asked = msgspec.structs.replace(params, max_new_tokens=TEXT_TOKENS, seed=seed + text)
+        engine.generate(asked, caught)
+    if not caught.steps:
+        raise EngineError(f"{TEXTS} texts ended at their first token; choose another --prompt")
+    return max(caught.steps, key=_sensitivity)
+
+
+class _Caught(NoRecording):
+    """A recording that keeps every step, its rows reduced."""
+
+    def __init__(self, longest: int) -> None:
+        self.steps: list[SmallStep] = []
+        self._longest = longest
+
+    def step(self, *stages: Any) -> None:
+        run, _, tree, inputs, verdict = stages[:5]
+        device = verdict.logits.device
+        kept = torch.cat([verdict.logits.topk(KEPT).indices.flatten().cpu(), torch.from_numpy(tree.tokens)])
+        kept = kept.unique()
+        rest = verdict.logits.index_fill(1, kept.to(device), -torch.inf).logsumexp(dim=1, keepdim=True)
+        logits = torch.cat([verdict.logits[:, kept.to(device)], rest], dim=1)
+        small = replace(tree, tokens=np.searchsorted(kept.numpy(), tree.tokens))
+        self.steps.append(SmallStep(run, small, inputs, logits, self._longest))
+
+
+def probs_of(step: SmallStep) -> NDArray[np.float32]:
+    params = step.run.params
+    return target_probs(step.logits.cpu().numpy(), params.temperature, params.top_k, params.top_p)
+
+
+def law_of(step: SmallStep, threshold_acc: float = 1.0) -> Law:
+    """What the step should emit; or, below 1, what a threshold_acc makes of it."""
+    tree, probs, children = step.tree, probs_of(step), children_of(step.tree.parents)
+    if threshold_acc < 1:
+        return biased_law(tree.tokens, children, probs, step.longest, threshold_acc)
+    return exact_law(tree.tokens, children, probs, step.longest)
+
+
+def _sensitivity(step: SmallStep) -> float:
+    """Divergence of the step under threshold_acc 0.9 from its law, in nats."""
+    law, biased = law_of(step), law_of(step, 0.9)
+    return float(sum(p * np.log(p / law[emitted]) for emitted, p in biased.items() if p and law.get(emitted)))
+
+
+def acceptance_rows(
+    engine: TorchEngine, params: GenerateParams, draws: int, seed: int, on_progress: OnProgress
+) -> list[Row]:
+    step = small_step(engine, params, seed)
+    law = law_of(step)
+    finds = _threshold_found(step, law, draws)
+    counts = {
+        "acceptance of tree/accept.py": draws_of_twin(step, probs_of(step), params, draws, seed),
+        f"acceptance of {engine.name}": draws_of_engine(engine, step, draws, on_progress),
+    }
+    return [
+        Row(setting_name(params), what, "the exact law", against_the_law(seen, law), finds)
+        for what, seen in counts.items()
+    ]
+
+
+def draws_of_twin(
+    step: SmallStep, probs: NDArray[np.float32], params: GenerateParams, draws: int, seed: int
+) -> Counter[tuple[int, ...]]:
+    """What `sample_tree_paths` emits, each draw a row of one batch."""
+    n, retrieve = len(step.tree), step.inputs.retrieve
+    coins = np.random.Generator(np.random.Philox(seed)).random((draws, n + 1), dtype=np.float32)
+    same = [
+        np.broadcast_to(links, (draws, n))
+        for links in (step.tree.tokens, retrieve.next_token, retrieve.next_sibling)
+    ]
+    acceptance = sample_tree_paths(
+        same[0],
+        retrieve.index + np.arange(draws)[:, None] * n,
+        *same[1:],
+        np.broadcast_to(probs, (draws, *probs.shape)),
+        coins[:, :n],
+        coins[:, n],
+        step.longest,
+        params.threshold_single,
+        params.threshold_acc,
+    )
+    return Counter(tuple(path.emitted.tolist()) for path in accepted_paths(acceptance, n))
+
+
+@torch.inference_mode()
+def draws_of_engine(
+    engine: TorchEngine, step: SmallStep, draws: int, on_progress: OnProgress
+) -> Counter[tuple[int, ...]]:
+    """What the engine's verify stage emits, its forward's logits given."""
+    twin = copy.copy(engine)
+    twin.target = _GivenLogits(engine.target, step.logits)
+    seen: Counter[tuple[int, ...]] = Counter()
+    for i in range(draws):
+        if i % 1000 == 0:
+            on_progress(i)
+        seen[tuple(twin.verify(step.run, step.tree, step.inputs).outcome.emitted.tolist())] += 1
+    return seen
+
+
+class _GivenLogits:
+    """A target whose forward is done."""
+
+    def __init__(self, target: Any, logits: torch.Tensor) -> None:
+        self._target, self._logits = target, logits
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._target, name)
+
+    def forward(self, *inputs: object) -> None: ...
+
+    def logits(self, hidden: None) -> torch.Tensor:
+        return self._logits
+
+
+def against_the_law(seen: Counter[tuple[int, ...]], law: Law) -> GTest:
+    outside = sum(count for emitted, count in seen.items() if emitted not in law)
+    return against_law([*(seen[emitted] for emitted in law), outside], [*law.values(), 0.0])
+
+
+def _threshold_found(step: SmallStep, law: Law, draws: int) -> str:
+    """The mildest threshold_acc whose exact law the test tells from the right one."""
+    zero = [*law.values(), 0.0]
+    needed = against_law(np.array(zero) * draws, zero)
+    shift = needed.divergence_found(ALARM) * needed.information
+    low, high = 0, 100  # hundredths; the lower, the farther from the law
+    while high - low > 1:
+        middle = (low + high) // 2
+        biased = law_of(step, middle / 100)
+        outside = sum(p for emitted, p in biased.items() if emitted not in law)
+        counts = np.array([*(biased.get(emitted, 0.0) for emitted in law), outside]) * draws
+        low, high = (middle, high) if against_law(counts, zero).g > shift else (low, middle)
+    return f"threshold_acc {low / 100:g} or lower" if low else f"{shift / needed.information:.2g} nats"
+
+
+# -------------------------------------------------------------------- generations
+
+
+def token_rows(
+    setting: str, name: str, one: Sequence[tuple[int, ...]], against: str, other: Sequence[tuple[int, ...]]
+) -> list[Row]:
+    """Tokens 1, 2 and 3 of two samples, each given the ones before it; after rare prefixes taken together."""
+    rows = []
+    for place in range(TOKENS):
+        mine, theirs = _by_prefix(one, place), _by_prefix(other, place)
+        pairs = [(mine.get(prefix, Counter()), theirs.get(prefix, Counter())) for prefix in mine | theirs]
+        rare = [pair for pair in pairs if sum(pair, Counter()).total() < LEAST_OF_PREFIX]
+        together = tuple(sum((pair[arm] for pair in rare), Counter()) for arm in range(2))
+        tests = [of_two(*pair) for pair in [*(pair for pair in pairs if pair not in rare), together]]
+        rows.append(_row(setting, f"token {place + 1} of {name}", against, sum(tests, NOTHING)))
+    return rows
+
+
+def law_rows(
+    params: GenerateParams, name: str, sample: Sequence[tuple[int, ...]], law: TargetLaw
+) -> list[Row]:
+    """The same, against the target's own distribution after each prefix that is frequent enough."""
+    rows = []
+    for place in range(TOKENS):
+        tests = []
+        for prefix, seen in _by_prefix(sample, place).items():
+            if sum(seen.values()) >= LEAST_OF_PREFIX:
+                probs = law.probs(prefix, params)
+                tests.append(against_law(np.bincount(list(seen.elements()), minlength=len(probs)), probs))
+        rows.append(_row(setting_name(params), f"token {place + 1} of {name}", law.name, sum(tests, NOTHING)))
+    return rows
+
+
+def unchecked_rows(setting: str, name: str, why: str) -> list[Row]:
+    return [Row(setting, f"tokens 1 to {TOKENS} of {name}", "no reference", None, why)]
+
+
+def _row(setting: str, what: str, against: str, test: GTest) -> Row:
+    if not test.freedom:
+        return Row(setting, what, against, None, "one outcome, or too few draws of each")
+    nats = test.divergence_found(ALARM)
+    return Row(setting, what, against, test, f"{nats:.2g} nats, as a token of p 0.5 drawn {_drawn(nats)}")
+
+
+def _drawn(nats: float) -> str:
+    """The probability that a coin has which is so far from a fair one."""
+    shift = min(0.5, (nats / 2) ** 0.5)
+    return f"{0.5 + shift:.2f}"
+
+
+def _by_prefix(sample: Sequence[tuple[int, ...]], place: int) -> dict[tuple[int, ...], Counter[int]]:
+    groups: dict[tuple[int, ...], Counter[int]] = {}
+    for output in sample:
+        if len(output) > place:
+            groups.setdefault(output[:place], Counter())[output[place]] += 1
+    return groups
+
+
+# -------------------------------------------------------------------- whole checks
+
+
+OnStage = Callable[[str, str], None]
+
+
+def check_embedded(
+    engine: TorchEngine, settings: Sequence[GenerateParams], size: Size, seed: int, on_stage: OnStage
+) -> list[Row]:
+    """Acceptance and generations of the embedded engine, in the mode of the settings, against its own ar."""
+    rows: list[Row] = []
+    for at, params in enumerate(settings):
+        name = setting_name(params)
+        rows += acceptance_rows(
+            engine, params, size.draws, seed, _of(on_stage, f"{name}: acceptance", size.draws)
+        )
+        samples = []
+        for arm, mode in enumerate((params.mode, "ar")):
+            sampler = EmbeddedSampler(engine, mode, seed + 1_000_000 * (2 * at + arm + 1))  # seeds never meet
+            told = _of(on_stage, f"{name}: {mode}", size.generations)
+            samples.append(sampler.draw(size.generations, params, told))
+        rows += token_rows(name, params.mode, samples[0], "ar", samples[1])
+    return rows
+
+
+def check_server(
+    server: ServerSampler,
+    reference: ServerSampler | TargetLaw | None,
+    settings: Sequence[GenerateParams],
+    generations: int,
+    on_stage: OnStage,
+) -> list[Row]:
+    """Generations of a server against a reference; without one nothing is checked, and the row says so."""
+    rows: list[Row] = []
+    for params in settings:
+        name, who = setting_name(params), server.facts.algorithm or "the server"
+        if reference is None:
+            rows += unchecked_rows(name, who, "name one with --reference URL, restart or embedded")
+            continue
+        if isinstance(reference, ServerSampler) and params.top_k and params.top_p < 1:
+            why = (
+                "SGLang's own sampler applies top_k and top_p jointly, verify in sequence: embedded can tell"
+            )
+            rows += unchecked_rows(name, who, why)
+            continue
+        sample = server.draw(generations, params, _of(on_stage, f"{name}: {who}", generations))
+        if isinstance(reference, TargetLaw):
+            rows += law_rows(params, who, sample, reference)
+        else:
+            told = _of(on_stage, f"{name}: reference", generations)
+            rows += token_rows(name, who, sample, reference.name, reference.draw(generations, params, told))
+    return rows
+
+
+def _of(on_stage: OnStage, sentence: str, total: int) -> OnProgress:
+    return lambda done: on_stage(sentence, f"{done} of {total}")
+
+
+# -------------------------------------------------------------------- the report
+
+
+def exit_code(rows: Sequence[Row]) -> int:
+    return int(any(row.verdict != "ok" for row in rows))
+
+
+def print_report(subject: str, rows: Sequence[Row], as_json: bool = False) -> int:
+    """Print the rows. Returns the exit code: 0 where all are ok, else 1."""
+    if as_json:
+        told = {
+            "subject": subject,
+            "rows": [row.as_dict() for row in rows],
+            "false_alarm_odds": false_alarm_odds(rows),
+            "power": POWER,
+        }
+        print(msgspec.json.format(msgspec.json.encode(told), indent=2).decode())
+        return exit_code(rows)
+    Console(highlight=False).print(_laid_out(subject, rows), end="", soft_wrap=True)
+    return exit_code(rows)
+
+
+def _laid_out(subject: str, rows: Sequence[Row]) -> Text:
+    text = Text().append(f"{subject}\n", "bold")
+    for setting in dict.fromkeys(row.setting for row in rows):
+        text.append(f"  {setting}\n")
+        for row in rows:
+            if row.setting == setting:
+                text.append(f"    {row.verdict:11}", "green" if row.verdict == "ok" else "red")
+                text.append(f" {row.what}, against {row.against}: {_figures(row)}\n")
+    odds = false_alarm_odds(rows)
+    if odds:
+        text.append(f"A right engine gets a row that DIFFERS once in {1 / odds:,.0f} such runs.\n", "dim")
+    return text
+
+
+def false_alarm_odds(rows: Sequence[Row]) -> float:
+    return ALARM * sum(row.verdict != "NOT CHECKED" for row in rows)
+
+
+def _figures(row: Row) -> str:
+    if row.test is None or not row.test.freedom:
+        return row.finds
+    test = row.test
+    return (
+        f"G = {test.g:.1f}, {test.freedom} degrees of freedom, p = {test.p_value:.2g}, {test.draws:,} draws; "
+        f"finds {row.finds} ({POWER:.0%} power)"
+    )
