@@ -198,19 +198,6 @@ def whatif(args: argparse.Namespace) -> None:
     _print(lambda r: as_dict(r, cost, notes), lambda r: render(r, cost, notes), results, args.json)
 
 
-def whatif(args: argparse.Namespace) -> None:
-    from ddviz.analysis import cost as c
-    from ddviz.analysis.traces import gather
-    from ddviz.analysis.whatif import whatif as ask
-    from ddviz.analysis.whatif_report import as_dict, render
-
-    cost = c.parse_cost(args.cost) if args.cost else None
-    traces, notes = gather(args.trace)
-    cost = cost or c.measured(traces, "medians of these traces' own steps")
-    results = ask(traces, args.budget, args.topk_cap)
-    _print(lambda r: as_dict(r, cost, notes), lambda r: render(r, cost, notes), results, args.json)
-
-
 def audit(args: argparse.Namespace) -> int:
     from ddviz.trace import load
 
@@ -377,20 +364,6 @@ def _parser() -> argparse.ArgumentParser:
 
     p = _command(commands, "stats", stats, "count acceptance by depth and rank, and time per stage")
     p.add_argument("trace", type=Path, metavar="FILE|DIR")
-    p.add_argument("--json", action="store_true", help="print JSON")
-
-    p = _command(
-        commands, "whatif", whatif, "say what accept length and speed another budget and cap would have had"
-    )
-    p.add_argument("trace", type=Path, metavar="FILE|DIR")
-    p.add_argument("--budget", type=_positive, nargs="+", metavar="N", help="budgets to ask for")
-    p.add_argument("--topk-cap", type=_count, nargs="+", metavar="K", help="caps to ask for, 0 = none")
-    p.add_argument(
-        "--cost",
-        metavar="FILE|DIR|VALUES",
-        help="what a step of so many nodes costs: traces of several budgets, a JSON file, or nodes:ms,... "
-        "(default: the traces' own stage times)",
-    )
     p.add_argument("--json", action="store_true", help="print JSON")
 
     p = _command(
