@@ -198,6 +198,56 @@ def whatif(args: argparse.Namespace) -> None:
     _print(lambda r: as_dict(r, cost, notes), lambda r: render(r, cost, notes), results, args.json)
 
 
+def temptest(args: argparse.Namespace) -> int:
+    from tempfile import TemporaryDirectory
+
+    from msgspec import structs
+
+    from ddviz import temptest as t
+    from ddviz.bench import read_prompts
+    from ddviz.temptest_report import as_dict, render
+
+    params = _params(args, prompt="-").checked()
+    temperatures = args.temperatures or ([args.temperature] if args.temperature else None)
+    for temperature in temperatures or []:
+        structs.replace(params, temperature=temperature).checked()
+    prompts = [p.text for p in read_prompts(args.prompts)] if args.prompts else list(t.PROMPTS)
+    if args.out:
+        t.require_empty(args.out)
+    with TemporaryDirectory(prefix="ddviz-") as scratch, Progress() as progress:
+        engine = _temptest_engine(args)
+        try:
+            model = t.ready(engine, progress)
+            reference = t.ServerReference(args.reference) if args.reference else None
+            folder = args.out or Path(scratch)
+            on = t.Bench(engine, model, prompts[: args.limit], params, folder, args.log, reference, progress)
+            if args.sweep:
+                report = t.sweep(on, temperatures or [0.0, 0.6, 1.0], args.budgets, args.topk_caps)
+            else:
+                report = t.temptest(on, temperatures or [0.6, 1.0])
+        finally:
+            engine.close()
+        progress("Examining the traces")
+        said = as_dict(report)
+    _print(lambda _: said, render, report, args.json)
+    if args.out:
+        look = f"ddviz --runs {shlex.quote(str(args.out))}"
+        print(f"{args.out}: the traces; open them with: {look}", file=sys.stderr)
+    return 0 if report.is_clean else 1
+
+
+def _temptest_engine(args: argparse.Namespace):  # type: ignore[no-untyped-def]
+    if not args.url:
+        from ddviz.engines.process import EngineProcess
+
+        return EngineProcess(_engine_options(args))
+    if not (args.trace_dir and args.trace_dir.is_dir()):
+        raise BadValueError("--url needs --trace-dir DIR, the folder that the server's DDVIZ_TRACE_DIR names")
+    from ddviz.engines.sglang_server import AttachedServer
+
+    return AttachedServer(args.url, args.trace_dir)
+
+
 def audit(args: argparse.Namespace) -> int:
     from ddviz.trace import load
 
@@ -379,6 +429,34 @@ def _parser() -> argparse.ArgumentParser:
         "(default: the traces' own stage times)",
     )
     p.add_argument("--json", action="store_true", help="print JSON")
+
+    p = _command(
+        commands, "temptest", temptest, "the temperature test: greedy regression, speed, diversity, health"
+    )
+    p.add_argument("--out", type=Path, metavar="DIR", help="keep a trace of every run in this new folder")
+    p.add_argument("--prompts", type=Path, help="JSON Lines as for bench (default: three of ddviz's own)")
+    p.add_argument("--limit", type=_positive, help="use the first N prompts")
+    p.add_argument(
+        "--temperatures", type=float, nargs="+", metavar="T", help="default 0.6 1; with --sweep 0 0.6 1"
+    )
+    p.add_argument("--sweep", action="store_true", help="instead: speed of budgets and caps, as bars")
+    p.add_argument(
+        "--budgets", type=_positive, nargs="+", metavar="N", default=[8, 16, 32, 64], help="of --sweep"
+    )
+    p.add_argument("--topk-caps", type=_count, nargs="+", metavar="K", default=[4, 8], help="of --sweep")
+    p.add_argument("--json", action="store_true", help="print JSON")
+    p.add_argument("--no-chat", dest="chat", action="store_false", help="bare prompts, no chat template")
+    group = p.add_argument_group("SGLang")
+    group.add_argument("--url", type=_url, metavar="URL", help="test a server instead of the embedded engine")
+    group.add_argument(
+        "--trace-dir", type=Path, default=argparse.SUPPRESS, metavar="DIR", help="where it writes its traces"
+    )
+    group.add_argument(
+        "--reference", type=_url, metavar="URL", help="a server without speculation, for greedy"
+    )
+    group.add_argument("--log", type=Path, metavar="FILE", help="its log")
+    _add_params(p)
+    _add_engine(p)
 
     p = _command(
         commands, "audit", audit, "compute a trace's probabilities again by plain forwards, and compare"

@@ -24,9 +24,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "engines": {"tree", "trace"},
     "viewer": {"tree", "trace"},
     "bench": {"tree", "trace", "engines"},
+    "temptest": {"tree", "trace", "check", "analysis", "engines"},
+    "temptest_report": {"temptest"},
     "app": {"tree", "trace", "check", "analysis", "engines", "viewer"},
     "terminal": {"engines"},
-    "cli": {"tree", "trace", "check", "analysis", "engines", "viewer", "app", "bench", "terminal"},
+    "cli": {
+        *("tree", "trace", "check", "analysis", "engines", "viewer", "app"),
+        *("bench", "temptest", "temptest_report", "terminal"),
+    },
     "errors": set(),
     "__init__": set(),
 }
