@@ -1,4 +1,5 @@
-"""What every test may use: a chromium driven through playwright (browser.py), tiny models, an engine process."""
+"""What every test may use: a chromium driven through playwright (browser.py), tiny models, an engine
+process."""
 
 import os
 import time
