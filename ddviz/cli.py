@@ -177,6 +177,16 @@ def doctor(args: argparse.Namespace) -> int:
     return print_report(examine_path(args.trace), as_json=args.json)
 
 
+def diff(args: argparse.Namespace) -> int:
+    from ddviz.analysis import parting as p
+    from ddviz.trace import load
+
+    a, b = load(args.a), load(args.b)
+    parted = p.part(a, b)
+    _print(lambda found: p.as_dict(a, b, found), lambda found: p.render(a, b, found), parted, args.json)
+    return 0 if parted.is_same else 1
+
+
 def stats(args: argparse.Namespace) -> None:
     from ddviz.analysis import stats as s
     from ddviz.analysis.stats_report import as_dict, render
@@ -411,6 +421,11 @@ def _parser() -> argparse.ArgumentParser:
     p = _command(commands, "doctor", doctor, "find faults in a trace, or in all traces of a folder")
     p.add_argument("trace", type=Path, metavar="FILE|DIR")
     p.add_argument("--json", action="store_true", help="print findings as JSON")
+
+    p = _command(commands, "diff", diff, "find the first step where two traces part, and the array that did")
+    p.add_argument("a", type=Path, metavar="A")
+    p.add_argument("b", type=Path, metavar="B")
+    p.add_argument("--json", action="store_true", help="print JSON")
 
     p = _command(commands, "stats", stats, "count acceptance by depth and rank, and time per stage")
     p.add_argument("trace", type=Path, metavar="FILE|DIR")
