@@ -31,6 +31,9 @@ def app(browser, engine_process, runs, tmp_path_factory):
         app.fill("Budget", "60")
         app.fill("Top-k cap", "0")
         app.fill("Temperature", "1")
+        seed = app.page.locator(".ddviz-seed").locator("input, textarea")
+        seed.fill("2")  # one that meets no stop token
+        seed.blur()
         yield app
         app.assert_quiet()
 
