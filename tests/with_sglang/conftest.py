@@ -28,6 +28,16 @@ def plugins(stub_folder: Path) -> None:
     load_plugins()
 
 
+@pytest.fixture(autouse=True)
+def rows_read_by_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In tracing, where Triton's interpreter is slow; tests/engines/sglang_plugin runs the kernel itself."""
+    from ddviz.engines.sglang_plugin.tracing import notes, reading
+    from tests.engines.sglang_plugin import twins
+
+    monkeypatch.setattr(notes, "read_rows", twins.read_rows)
+    monkeypatch.setattr(reading, "read_rows", twins.read_rows)
+
+
 @pytest.fixture(scope="session")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """A tiny target and a drafter that fits it, as ServerArgs names them."""

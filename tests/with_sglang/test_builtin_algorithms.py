@@ -18,6 +18,7 @@ from sglang.srt.model_executor.forward_batch_info import ForwardMode
 
 from ddviz.check.doctor import examine
 from ddviz.engines.sglang_plugin.tracing.builtin import start, table
+from ddviz.engines.sglang_plugin.tracing.builtin.step import BuiltinStep
 from ddviz.trace import load
 from tests.engines.sglang_plugin import twins
 from tests.with_sglang.test_worker import ROW_WIDTH, VOCABULARY, Request, Tables, sampling_info
@@ -120,6 +121,7 @@ class Server:
             row_width=ROW_WIDTH,
             algorithm=algorithm,
             score_kind="prob" if algorithm == "EAGLE" else "none",
+            kind=BuiltinStep,
         )
 
     def forward(self, _worker, batch, forward_batch=None, **_):

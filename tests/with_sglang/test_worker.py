@@ -4,6 +4,7 @@ twins from ddviz/tree in place of sglang-kernel's, tables for target and drafter
 What it says must be what the target says alone, and what it traced must pass the doctor.
 """
 
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,10 +14,11 @@ from sglang.srt.model_executor.forward_batch_info import ForwardMode
 
 from ddviz.check.doctor import examine
 from ddviz.engines.sglang_plugin.penalties import Penalties
+from ddviz.engines.sglang_plugin.tracing.ddtree_step import DDTreeStep
+from ddviz.engines.sglang_plugin.tracing.notes import Notes
 from ddviz.engines.sglang_plugin.tracing.tracer import NoTracer
 from ddviz.trace import load
-from ddviz.tree import follow_verified_tree, sample_tree_paths
-from tests.engines.sglang_plugin.twins import new_tracer, note_rejected
+from tests.engines.sglang_plugin import twins
 
 VOCABULARY, BLOCK, BUDGET, CAP, WIDTH, ROW_WIDTH = 24, 3, 4, 2, 5, 64
 EOS = 0
@@ -55,8 +57,9 @@ def made(monkeypatch, tmp_path):
     monkeypatch.setattr(module, "ForwardBatch", lambda **given: SimpleNamespace(**given))
     prepared = lambda self, batch, _worker: (forward_of(self, batch), False)  # noqa: E731
     monkeypatch.setattr(module.DDTreeVerifyInput, "prepare_for_verify", prepared)
-    monkeypatch.setattr(acceptance, "verify_tree_greedy", greedy_twin)
-    monkeypatch.setattr(acceptance, "tree_speculative_sampling_target_only", sampling_twin)
+    monkeypatch.setattr(acceptance, "verify_tree_greedy", twins.verify_tree_greedy)
+    sampling = twins.tree_speculative_sampling_target_only
+    monkeypatch.setattr(acceptance, "tree_speculative_sampling_target_only", sampling)
 
     rows = torch.arange(8 * ROW_WIDTH, dtype=torch.int32).view(8, ROW_WIDTH) + 1
     embeddings = lambda ids: torch.nn.functional.one_hot(ids, VOCABULARY).float()  # noqa: E731
@@ -76,7 +79,7 @@ def made(monkeypatch, tmp_path):
     worker._graphs, worker._path_hidden = StageGraphs(), None
     worker._draft_block_ids_buf = None
     worker.draft_model_runner = SimpleNamespace(forward=lambda batch: draft_forward(tables, batch))
-    worker._head = DraftHead(SimpleNamespace(weight=torch.eye(VOCABULARY)), BLOCK, k=6, tp_group=OneRank())
+    worker.head = DraftHead(SimpleNamespace(weight=torch.eye(VOCABULARY)), BLOCK, k=6, tp_group=OneRank())
     kv = torch.zeros((8 * ROW_WIDTH + 1, 1))
     worker._packer = KVPacker(SimpleNamespace(kv_buffer=[kv]))
     worker._penalties = Penalties(8, VOCABULARY, "cpu")
@@ -119,31 +122,6 @@ def target_forward(tables, forward_batch):
         next_token_logits=tables.target[ids].clone(), hidden_states=ids.float().unsqueeze(1)
     )
     return SimpleNamespace(logits_output=output, can_run_cuda_graph=False)
-
-
-def greedy_twin(*, predicts, accept_index, accept_token_num, candidates, target_predict, **links):
-    arrays = [t.numpy() for t in (candidates, *links.values(), target_predict)]
-    take(follow_verified_tree(*arrays, accept_index.shape[1]), predicts, accept_index, accept_token_num)
-
-
-def sampling_twin(
-    *, predicts, accept_index, accept_token_num, candidates, target_probs, draft_probs, **given
-):
-    links = [given[name].numpy() for name in ("retrive_index", "retrive_next_token", "retrive_next_sibling")]
-    coins, final = given["uniform_samples"].numpy(), given["uniform_samples_for_final_sampling"].numpy()
-    probs = target_probs.numpy()
-    twin = sample_tree_paths(candidates.numpy(), *links, probs, coins, final, accept_index.shape[1])
-    take(twin, predicts, accept_index, accept_token_num)
-    note_rejected(draft_probs, probs, candidates, *links[1:], accept_index, accept_token_num)
-
-
-def take(twin, predicts, accept_index, accept_token_num):
-    for out, values in (
-        (predicts, twin.predicts),
-        (accept_index, twin.accept_index),
-        (accept_token_num, twin.num_accepted),
-    ):
-        out.copy_(torch.from_numpy(values))
 
 
 class Request(SimpleNamespace):
@@ -308,13 +286,14 @@ def test_a_greedy_row_beside_sampled_ones_says_what_it_says_alone(made):
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_traced_steps_of_the_worker_pass_the_doctor(made, tmp_path, temperature):
     worker, tables = made
-    tracer = worker._tracer = new_tracer(
+    tracer = worker._tracer = twins.new_tracer(
         tmp_path,
         block_size=BLOCK,
         budget=BUDGET,
         topk_cap=CAP,
         vocab_size=VOCABULARY,
         row_width=ROW_WIDTH,
+        kind=partial(DDTreeStep, Notes(worker.largest_step, worker.head.lists, VOCABULARY, 20_000)),
     )
     reqs = [Request("a", temperature), Request("b", temperature, presence_penalty=1.0)]
     said = generate(worker, tables, reqs)

@@ -66,7 +66,7 @@ class DDTreeWorker(DFlashWorkerV2):
         super().__init__(server_args, gpu_id, ps, nccl_port, target_worker)
         lm_head = getattr(target_worker.model_runner.model, "lm_head", None)
         self.candidates = self.topk_cap if trace_folder() is None else max(self.topk_cap, RECORDED_CANDIDATES)
-        self._head = DraftHead(lm_head, self.block_size, k=self.candidates, tp_group=get_tp_group())
+        self.head = DraftHead(lm_head, self.block_size, k=self.candidates, tp_group=get_tp_group())
         self._tracer = NoTracer()
         self._packer: KVPacker | None = None
         self._penalties: Penalties | None = None
@@ -76,6 +76,7 @@ class DDTreeWorker(DFlashWorkerV2):
         self._limits: list[tuple[int, int]] = []  # what the buffers hold
         self._graphs = StageGraphs()
         self._path_hidden: torch.Tensor | None = None  # [n * S, H], what the graph of `_append` reads
+        self.captured_steps: list[StepBuffers] = []  # those with graphs
         self._held: list[Any] = []  # memory that graphs read, kept where its owner lets go of it
 
     def alloc_memory_pool(self, *args: Any, **kwargs: Any) -> None:
@@ -96,12 +97,12 @@ class DDTreeWorker(DFlashWorkerV2):
 
     def _maybe_build_draft_sampler(self) -> DraftHead:
         """Called only where graphs are captured: what it returns becomes the tail of the draft's graph."""
-        return self._head
+        return self.head
 
     def _reserve(self, most: int) -> None:
         """Memory of steps of up to `most` requests."""
         self._steps = {most: StepBuffers.empty(most, self.tree_width, self.block_size, self.device)}
-        self._head.reserve(most)
+        self.head.reserve(most)
         self._ensure_draft_block_buffers(most)
 
     def _capture(self, most: int, mask: torch.Tensor) -> None:
@@ -121,13 +122,18 @@ class DDTreeWorker(DFlashWorkerV2):
             self._graphs.capture(self._follow, step)
             self._graphs.capture(self._settle, step)
             self._graphs.capture(self._append, step, self._path_hidden[: bs * self.block_size])
+            self.captured_steps.append(step)
         if helper := self._fused_kv_helper:  # the prefill of a long prompt makes it larger ones
             self._held = [helper._proj_workspace, helper._k_workspace, helper._v_workspace]
 
     def _buffers(self, bs: int) -> StepBuffers:
         if bs not in self._steps:
-            self._steps[bs] = self._steps[max(self._steps)].first(bs)
+            self._steps[bs] = self.largest_step.first(bs)
         return self._steps[bs]
+
+    @property
+    def largest_step(self) -> StepBuffers:
+        return self._steps[max(self._steps)]
 
     def forward_batch_generation(
         self,
@@ -151,7 +157,7 @@ class DDTreeWorker(DFlashWorkerV2):
         grammar_barrier: Callable[[], None] | None,
     ) -> GenerationBatchResult:
         batch.seq_lens.record_stream(torch.get_device_module(self.device).current_stream())
-        trace = self._tracer.step(batch, self.tree_width, self.block_size)
+        trace = self._tracer.step(batch)
         step = self._load(batch)
 
         with trace.stage("draft"):
@@ -161,13 +167,8 @@ class DDTreeWorker(DFlashWorkerV2):
         with trace.stage("compile"):
             mask = self.mask_buffer(step.bs, self._host_bound(batch, self.tree_width)[1])
             self._graphs.run(self._compile, step, mask)
-        top_logprobs, top_ids = self._head.lists(step.bs)
-        trace.keep(top_logprobs=top_logprobs, top_ids=top_ids)
-        trace.tree(step.tree, mask, step.seq_lens)
         with trace.stage("verify"):
-            logits_output, forward_batch, ran_graph = self._verify(
-                batch, step.tree, mask, grammar_barrier, trace
-            )
+            logits_output, forward_batch, ran_graph = self._verify(batch, step, mask, grammar_barrier, trace)
             self._accept(batch, step, logits_output.next_token_logits, trace)
         with trace.stage("commit"):
             self._graphs.run(self._settle, step)
@@ -177,16 +178,7 @@ class DDTreeWorker(DFlashWorkerV2):
             self._follow_in_draft(step, logits_output.hidden_states)
             self._penalties.committed(batch.reqs, batch.req_pool_indices, step.emitted, step.accept_lens)
         logits_output.hidden_states = None  # else the scheduler copies it to the host
-        if trace.moves is not None:
-            trace.moves.copy_(step.moves)
-        trace.keep(
-            accept_index=step.accepted.accept_index,
-            num_accepted=step.accepted.num_accepted,
-            path_tokens=step.emitted,
-            bonus=step.bonus,
-            new_seq_len=step.new_seq_lens,
-            draft_kv_positions=step.positions,
-        )
+        trace.noted(step, mask)
         result = GenerationBatchResult(
             logits_output=logits_output,
             next_token_ids=step.emitted.flatten().clone(),
@@ -244,7 +236,7 @@ class DDTreeWorker(DFlashWorkerV2):
         )
         out = self.draft_model_runner.forward(forward_batch)
         if not out.can_run_graph:  # else the graph's tail was the head
-            self._head(out.logits_output.hidden_states)
+            self.head(out.logits_output.hidden_states)
 
     def _prepare(self, step: StepBuffers) -> None:
         block_ids, positions, slots = self._draft_block(step.bs)
@@ -270,7 +262,7 @@ class DDTreeWorker(DFlashWorkerV2):
     # 2. build
 
     def _build(self, step: StepBuffers) -> None:
-        build_trees(step.tree, *self._head.lists(step.bs), step.roots, step.budgets, step.caps)
+        build_trees(step.tree, *self.head.lists(step.bs), step.roots, step.budgets, step.caps)
 
     # 3. compile
 
@@ -299,13 +291,13 @@ class DDTreeWorker(DFlashWorkerV2):
     def _verify(
         self,
         batch: ScheduleBatch,
-        tree: TreeBatch,
+        step: StepBuffers,
         mask: torch.Tensor,
         grammar_barrier: Callable[[], None] | None,
         trace: NoStep,
     ) -> tuple[Any, ForwardBatch, bool]:
         """One forward of the target over all nodes, then everything that changes its logits."""
-        grammar_tree = None
+        tree, grammar_tree = step.tree, None
         if batch.has_grammar:  # its copy to the host starts before the forward and runs beside it
             grammar_tree = GrammarTree.from_device(tree.next_token, tree.next_sibling, tree.tokens)
         forward_batch = self._forward_batch(batch, DDTreeVerifyInput.of(tree, mask), tree.slots)
@@ -313,7 +305,7 @@ class DDTreeWorker(DFlashWorkerV2):
             batch=None, forward_batch=forward_batch, is_verify=True, skip_attn_backend_init=True
         )
         logits = out.logits_output.next_token_logits
-        trace.raw(logits, tree)
+        trace.raw(step, logits)
         if (
             self._adjust(batch, tree, logits, grammar_tree, grammar_barrier)
             and batch.sampling_info.is_all_greedy

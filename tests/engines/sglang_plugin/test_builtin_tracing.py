@@ -12,7 +12,7 @@ import torch
 from ddviz.check.doctor import examine
 from ddviz.engines.sglang_plugin.tracing import reading
 from ddviz.engines.sglang_plugin.tracing.builtin import dflash, eagle, kernels, start, target
-from ddviz.engines.sglang_plugin.tracing.builtin.step import UNSEEN, UnderWay
+from ddviz.engines.sglang_plugin.tracing.builtin.step import UNSEEN, BuiltinStep, UnderWay
 from ddviz.trace import load
 from ddviz.trace.render import render_step
 from ddviz.tree import compile_ddtree_retrieve, node_positions, target_probs, tree_mask
@@ -49,6 +49,7 @@ class Engine:
             row_width=ROW_WIDTH,
             algorithm=algorithm,
             score_kind="prob" if algorithm == "EAGLE" else "none",
+            kind=BuiltinStep,
         )
         generator = torch.Generator().manual_seed(1)
         self.table = torch.randn((VOCABULARY, VOCABULARY), generator=generator) * 2

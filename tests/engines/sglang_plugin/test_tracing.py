@@ -2,6 +2,7 @@
 the acceptance kernels, a model that is a table. What the tracer wrote must pass the doctor.
 """
 
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,8 +10,11 @@ import pytest
 import torch
 
 from ddviz.check.doctor import examine
-from ddviz.engines.sglang_plugin.batch import AcceptedBatch, TreeBatch
-from ddviz.engines.sglang_plugin.commit import KVPacker
+from ddviz.engines.sglang_plugin.batch import AcceptedBatch
+from ddviz.engines.sglang_plugin.commit import KVPacker, settle
+from ddviz.engines.sglang_plugin.step_buffers import StepBuffers
+from ddviz.engines.sglang_plugin.tracing.ddtree_step import DDTreeStep
+from ddviz.engines.sglang_plugin.tracing.notes import Notes
 from ddviz.engines.sglang_plugin.tracing.tracer import (
     NO_STEP,
     asked_level,
@@ -91,6 +95,10 @@ class Engine:
         self.pool = SimpleNamespace(kv_buffer=[torch.randn((8 * ROW_WIDTH + 1, 4))])
         self.packer = KVPacker(self.pool)
         self.forwards = 0
+        self.steps = StepBuffers.empty(8, WIDTH, BLOCK, "cpu")
+        self.lists = {}  # batch size -> what the drafter said last
+        notes = Notes(self.steps, self.lists.get, VOCABULARY, 20_000)
+        self.tracer.kind = partial(DDTreeStep, notes)
         self.spoil = lambda tree, mask: None  # a fault of the engine's, after compile
 
     def prefill(self, reqs):
@@ -105,37 +113,30 @@ class Engine:
         seq_lens = torch.tensor([req.length for req in reqs])
         roots = torch.tensor([req.root if hasattr(req, "root") else req.output_ids[-1] for req in reqs])
         batch = SimpleNamespace(reqs=reqs, seq_lens=seq_lens, forward_iter=self.forwards)
-        trace = self.tracer.step(batch, WIDTH, BLOCK)
+        trace = self.tracer.step(batch)
+        step = self.steps.first(len(reqs))
+        step.seq_lens.copy_(seq_lens)
+        tree = step.tree
         with trace.stage("draft"):
-            top_logprobs, top_ids = self._draft(roots)
-        tree = TreeBatch.empty(len(reqs), WIDTH, "cpu")
+            self.lists[step.bs] = self._draft(roots)
         limits = torch.tensor([[BUDGET, CAP]] * len(reqs), dtype=torch.int32).T
-        build_trees(tree, top_logprobs, top_ids, roots, limits[0].contiguous(), limits[1].contiguous())
+        build_trees(tree, *self.lists[step.bs], roots, limits[0].contiguous(), limits[1].contiguous())
         mask = torch.zeros(int((WIDTH * (seq_lens + WIDTH)).sum()), dtype=torch.uint8)
         compile_trees(tree, seq_lens, torch.tensor([req.pool_index for req in reqs]), self.rows, mask)
         self.spoil(tree, mask)
-        trace.keep(top_logprobs=top_logprobs, top_ids=top_ids)
-        trace.tree(tree, mask, seq_lens)
         logits = self.table[tree.tokens.view(-1)]
-        trace.raw(logits, tree)
-        accepted = self._accept(reqs, tree, logits, trace)
-        self.packer.pack(tree.slots, accepted, trace.moves)
-        new_seq_lens = seq_lens + accepted.num_accepted + 1
-        tokens = accepted.predicts[accepted.accept_index.clamp(min=0).long()].long()
-        bonus = tokens.gather(1, accepted.num_accepted.long().unsqueeze(1)).squeeze(1)
-        trace.keep(
-            draft_kv_positions=seq_lens.unsqueeze(1) + torch.arange(BLOCK),
-            accept_index=accepted.accept_index,
-            num_accepted=accepted.num_accepted,
-            path_tokens=tokens,
-            bonus=bonus,
-            new_seq_len=new_seq_lens,
-        )
+        trace.raw(step, logits)
+        for own, twin in zip(step.accepted, self._accept(reqs, tree, logits, trace), strict=True):
+            own.copy_(twin)
+        settle(step, torch.arange(BLOCK))
+        step.moves.zero_()
+        self.packer.pack(tree.slots, step.accepted, step.moves)
+        trace.noted(step, mask)
         result = SimpleNamespace()
         trace.launched(result, graph=False)
         for i, req in enumerate(reqs):  # the next step may be launched before this result is taken
-            req.length, req.root = int(new_seq_lens[i]), int(bonus[i])
-        taken = [tokens[i, : n + 1].tolist() for i, n in enumerate(accepted.num_accepted.tolist())]
+            req.length, req.root = int(step.new_seq_lens[i]), int(step.bonus[i])
+        taken = [step.emitted[i, :n].tolist() for i, n in enumerate(step.accept_lens.tolist())]
         return result, taken
 
     def settle(self, reqs, result, taken):
@@ -274,15 +275,15 @@ def test_when_the_ring_is_full_steps_are_dropped_counted_and_told(tmp_path):
 
 
 def test_an_error_in_tracing_never_reaches_the_request(tmp_path, monkeypatch, caplog):
-    from ddviz.engines.sglang_plugin.tracing import reading
+    from ddviz.engines.sglang_plugin.tracing import notes
 
-    monkeypatch.setattr(reading, "raw_statistics", lambda *_: 1 / 0)
+    monkeypatch.setattr(notes, "read_rows", lambda *_: 1 / 0)
     reqs = [request("a"), request("b")]
     engine = Engine(tmp_path)
     engine.run(reqs)
     assert all(req.finished() for req in reqs)
     assert "ZeroDivisionError" in caplog.text
-    assert engine.tracer.step(SimpleNamespace(reqs=reqs), WIDTH, BLOCK) is NO_STEP  # it gave up
+    assert engine.tracer.step(SimpleNamespace(reqs=reqs)) is NO_STEP  # it gave up
 
 
 def test_a_retracted_request_begins_again(tmp_path):

@@ -22,9 +22,13 @@ def new_tracer(
     ring_slots=8,
     default_level=None,
     algorithm="DDTREE",
+    kind=None,
     **header,
 ):
-    """A tracer of a server whose target is a table; close its `writer` before reading what it wrote."""
+    """A tracer of a server whose target is a table; close its `writer` before reading what it wrote.
+
+    kind  what its steps are noted by, None = to be set
+    """
     header = schema.Header(
         created="2026-11-29T00:00:00+00:00",
         engine=schema.EngineInfo(name="sglang", version="0.5.17"),
@@ -40,7 +44,7 @@ def new_tracer(
     )
     slots = Slots(ring_slots, 200_000)
     writer = TraceWriter(slots, lambda token: bytes([97 + token]) if 0 <= token < 100 else None)
-    return Tracer(folder, header, Ring(slots, "cpu"), writer, row_width, default_level)
+    return Tracer(folder, header, Ring(slots, "cpu"), writer, kind, row_width, default_level)
 
 
 def verify_tree_greedy(
@@ -109,3 +113,20 @@ def note_rejected(rejected, probs, candidates, next_token, next_sibling, accept_
             token = int(candidates[b, child])
             rejected[b, last, token] = float(probs[b, last, token])
             child = int(next_sibling[b, child])
+
+
+def read_rows(values, out):
+    """The kernel of read_rows.py in torch: its test holds them equal, and the interpreter is slow."""
+    rows = values.float()
+    top, ids = rows.topk(out.top_ids.shape[1], dim=-1)
+    logsumexp = torch.logsumexp(rows, dim=-1)
+    probs = torch.exp(rows - logsumexp.unsqueeze(-1))
+    facts = (
+        ids,
+        top,
+        logsumexp,
+        logsumexp - (probs * rows).sum(-1),
+        (~torch.isfinite(rows)).sum(-1),
+    )
+    for mine, values_of in zip(out, facts, strict=True):
+        mine.copy_(values_of)

@@ -28,13 +28,14 @@ class Array(Struct, frozen=True, array_like=True):
     shape: tuple[int, ...]
     dtype: str
     size: int  # bytes
+    whole: bool  # a row for each request of the batch; else one for each that is traced
 
 
 class Row(Struct, frozen=True, array_like=True):
-    """One traced request of one step: where it stands in the copied arrays, and what became of it."""
+    """One traced request of one step, and what became of it."""
 
     rid: str
-    at: int
+    at: int  # among those that are traced; among all of the batch: facts.row
     facts: HostFacts
     level: schema.CaptureLevel
     emitted: list[int]

@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 
 from ddviz.engines.base import TARGET_TOP
-from ddviz.engines.sglang_plugin.batch import TreeBatch
+from ddviz.engines.sglang_plugin.tracing.read_rows import RowFacts, read_rows
 from ddviz.engines.sglang_plugin.tree_kernels import first_mask_cell
 
 
@@ -26,13 +26,6 @@ class Linked(Protocol):
     def parents(self) -> torch.Tensor: ...  # [bs, T], -1 = none
     @property
     def width(self) -> int: ...
-
-
-def tree_arrays(tree: TreeBatch, rows: torch.Tensor) -> dict[str, torch.Tensor]:
-    """The tree and the retrieve arrays [n, T] of the traced rows, as the kernels got them."""
-    names = ("tokens", "parents", "ranks", "scores", "retrieve_index", "next_token", "next_sibling")
-    arrays = {name: getattr(tree, name)[rows] for name in (*names, "positions", "slots")}
-    return {**arrays, "counts": tree.counts[rows]}
 
 
 def mask_cells(mask: torch.Tensor, seq_lens: torch.Tensor, width: int, rows: torch.Tensor) -> torch.Tensor:
@@ -52,42 +45,45 @@ def mask_cells(mask: torch.Tensor, seq_lens: torch.Tensor, width: int, rows: tor
     return cells
 
 
-def raw_statistics(logits: torch.Tensor, tree: Linked, rows: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Of the target's logits [bs*T, V] before anything changes them: per node top m, entropy, logsumexp, and
-    the probability of the node's token in its parent's row.
-    """
-    statistics, probs = row_statistics(logits, tree.width, rows)
-    return {**statistics, "raw_node_probs": node_probs(probs, tree, rows)}
-
-
 def row_statistics(
     logits: torch.Tensor, width: int, rows: torch.Tensor
 ) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
-    """`raw_statistics` of each row by itself, and the probabilities [n, T, V]."""
+    """Of the target's logits [bs*T, V] before anything changes them: per node top m, entropy, logsumexp; and
+    the probabilities [n, T, V].
+    """
     chosen = logits.view(-1, width, logits.shape[-1])[rows].float()
-    top, ids = chosen.topk(min(TARGET_TOP, chosen.shape[-1]), dim=-1)
-    logsumexp = torch.logsumexp(chosen, dim=-1, keepdim=True)
-    probs = torch.exp(chosen - logsumexp)
-    entropy = logsumexp.squeeze(-1) - (probs * chosen).sum(dim=-1)
-    nonfinite = chosen.shape[-1] - torch.isfinite(chosen).sum(dim=-1)
-    statistics = {
-        "raw_top_ids": ids.int(),
-        "raw_top_probs": torch.exp(top - logsumexp),
-        "raw_entropy": entropy,
-        "raw_logsumexp": logsumexp.squeeze(-1),
-        "raw_argmax": chosen.argmax(dim=-1).int(),
-        "raw_margin": top[..., 0] - top[..., 1],
-        "nonfinite": nonfinite.int(),
+    facts = facts_of(chosen)
+    statistics = raw_statistics(facts)
+    return statistics, torch.exp(chosen - facts.logsumexp.unsqueeze(-1))
+
+
+def facts_of(values: torch.Tensor) -> RowFacts:
+    """Of every row of values [n, T, V]; [n, T, ...] each."""
+    n, width, vocabulary = values.shape
+    facts = RowFacts.empty(n * width, min(TARGET_TOP, vocabulary), values.device)
+    read_rows(values.view(n * width, vocabulary), facts)
+    return facts.view(n, width)
+
+
+def raw_statistics(facts: RowFacts) -> dict[str, torch.Tensor]:
+    """By the names of a trace, [n, T, ...] each."""
+    return {
+        "raw_top_ids": facts.top_ids,
+        "raw_top_probs": torch.exp(facts.top_values - facts.logsumexp.unsqueeze(-1)),
+        "raw_entropy": facts.entropy,
+        "raw_logsumexp": facts.logsumexp,
+        "raw_argmax": facts.top_ids[..., 0],
+        "raw_margin": facts.top_values[..., 0] - facts.top_values[..., 1],
+        "nonfinite": facts.nonfinite,
     }
-    return statistics, probs
 
 
 def filtered_statistics(probs: torch.Tensor, tree: Linked, rows: torch.Tensor) -> dict[str, torch.Tensor]:
     """Of the probabilities [n, T, V] that acceptance used, already those of the traced rows."""
-    top, ids = probs.topk(min(TARGET_TOP, probs.shape[-1]), dim=-1)
+    facts = facts_of(probs.contiguous())
     return {
-        "filtered_top_ids": ids.int(),
-        "filtered_top_probs": top,
+        "filtered_top_ids": facts.top_ids,
+        "filtered_top_probs": facts.top_values,
         "filtered_node_probs": node_probs(probs, tree, rows),
     }
 

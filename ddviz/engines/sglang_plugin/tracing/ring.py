@@ -44,29 +44,40 @@ class Ring:
             _pin(self._memory)
             self._stream = torch.cuda.Stream(device)
 
-    def put(self, tensors: Mapping[str, torch.Tensor]) -> Copied | None:
-        """Begin to copy the tensors to the host. None where every slot is taken or one is too small."""
-        layout = [
-            Array(name, tuple(t.shape), str(t.dtype).removeprefix("torch."), t.numel() * t.element_size())
-            for name, t in tensors.items()
-        ]
+    def put(
+        self, tensors: Mapping[str, torch.Tensor], packed: tuple[list[Array], torch.Tensor] | None = None
+    ) -> Copied | None:
+        """Begin to copy to the host. None where every slot is taken or one is too small.
+
+        tensors  of the traced rows
+        packed   of all rows, packed already; the caller may use this memory again after `hold`
+        """
+        layout = [array_of(name, tensor, whole=False) for name, tensor in tensors.items()]
+        pieces = [torch.cat([as_bytes(tensor) for tensor in tensors.values()])] if tensors else []
+        if packed is not None:
+            layout, pieces = [*packed[0], *layout], [packed[1], *pieces]
         if sum(array.size for array in layout) > self.slots.size:
             return None
         slot = self.slots.take()
         if slot is None:
             return None
-        packed = torch.cat([_as_bytes(t) for t in tensors.values()])
-        begin = slot * self.slots.size
-        return Copied(slot, layout, self._copy(packed, self._memory[begin : begin + packed.numel()]))
+        return Copied(slot, layout, self._copy(pieces, slot * self.slots.size))
 
-    def _copy(self, packed: torch.Tensor, into: torch.Tensor) -> torch.cuda.Event | None:
+    def hold(self) -> None:
+        """What comes next on this stream waits until all that was put has been read."""
+        if self._stream is not None:
+            torch.cuda.current_stream(self._stream.device).wait_stream(self._stream)
+
+    def _copy(self, pieces: list[torch.Tensor], at: int) -> torch.cuda.Event | None:
         if self._stream is None:
-            into.copy_(packed)
+            torch.cat(pieces, out=self._memory[at : at + sum(piece.numel() for piece in pieces)])
             return None
-        self._stream.wait_stream(torch.cuda.current_stream(packed.device))
+        self._stream.wait_stream(torch.cuda.current_stream(self._stream.device))
         with torch.cuda.stream(self._stream):
-            into.copy_(packed, non_blocking=True)
-            packed.record_stream(self._stream)
+            for piece in pieces:
+                self._memory[at : at + piece.numel()].copy_(piece, non_blocking=True)
+                piece.record_stream(self._stream)
+                at += piece.numel()
             done = torch.cuda.Event()
             done.record(self._stream)
         return done
@@ -78,5 +89,13 @@ def _pin(memory: torch.Tensor) -> None:
         raise RuntimeError(f"the memory for traces could not be pinned: CUDA error {int(status)}")
 
 
-def _as_bytes(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.contiguous().view(-1).view(torch.uint8)
+def array_of(name: str, tensor: torch.Tensor, whole: bool) -> Array:
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return Array(name, tuple(tensor.shape), dtype, tensor.numel() * tensor.element_size(), whole)
+
+
+def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    flat = tensor.reshape(-1)  # one element counts as contiguous whatever its stride, and then has no bytes
+    return (flat if flat.stride(0) == 1 else flat.clone(memory_format=torch.contiguous_format)).view(
+        torch.uint8
+    )

@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,12 @@ import torch
 
 from ddviz.engines.base import TARGET_TOP
 from ddviz.engines.sglang_plugin.tracing import tracer as tracing
+from ddviz.engines.sglang_plugin.tracing.ddtree_step import DDTreeStep
+from ddviz.engines.sglang_plugin.tracing.notes import Notes
 from ddviz.engines.sglang_plugin.tracing.process import Tokenizer, WriterProcess
 from ddviz.engines.sglang_plugin.tracing.ring import Ring
 from ddviz.engines.sglang_plugin.tracing.slots import Slots
+from ddviz.engines.sglang_plugin.tracing.traced_step import TracedStep
 from ddviz.trace import schema
 
 logger = logging.getLogger(__name__)
@@ -25,16 +29,34 @@ logger = logging.getLogger(__name__)
 def start(worker: Any) -> tracing.NoTracer:
     """The tracer of a DDTreeWorker."""
     size = row_bytes(worker.tree_width, worker.block_size, worker.candidates)
-    return begin(worker.server_args, worker.model_runner, worker.ps.tp_rank, size, lambda: header_of(worker))
+    runner = worker.model_runner
+
+    def kind() -> Callable[..., TracedStep]:
+        vocabulary = int(runner.model_config.vocab_size)
+        notes = Notes(worker.largest_step, worker.head.lists, vocabulary, size)
+        if worker.captured_steps:
+            rows = max(step.bs for step in worker.captured_steps) * worker.tree_width
+            logits = runner.graph_shared_output.get_logits_buffer(vocabulary, rows=rows)
+            with torch.inference_mode():
+                notes.capture(worker.captured_steps, logits, runner.attn_backend.verify_mask.buffer)
+        return partial(DDTreeStep, notes)
+
+    return begin(worker.server_args, runner, worker.ps.tp_rank, size, lambda: header_of(worker), kind)
 
 
 def begin(
-    args: Any, model_runner: Any, tp_rank: int, row_size: int, header: Callable[[], schema.Header]
+    args: Any,
+    model_runner: Any,
+    tp_rank: int,
+    row_size: int,
+    header: Callable[[], schema.Header],
+    kind: Callable[[], Callable[..., TracedStep]],
 ) -> tracing.NoTracer:
     """A tracer; one that does nothing where nothing is to be traced or it can't start.
 
     args, model_runner  the server's ServerArgs, and the target's ModelRunner
     row_size            bytes that a traced row of a step takes at most
+    header, kind        make the tracer's header and kind
     """
     folder = tracing.trace_folder()
     if folder is None or tp_rank != 0:
@@ -48,6 +70,7 @@ def begin(
             header=header(),
             ring=Ring(slots, model_runner.device),
             writer=WriterProcess(slots, _tokenizer(args)),
+            kind=kind(),
             row_width=int(model_runner.req_to_token_pool.req_to_token.shape[1]),
             default_level=os.environ.get(tracing.LEVEL) or None,
         )

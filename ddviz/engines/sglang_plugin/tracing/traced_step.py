@@ -4,8 +4,8 @@ In:  the tensors that the stages of the step leave, in the worker.
 Out: Pending, hung on the step's result: the scheduler takes it when it takes the result (tracer.py).
 Not here: what is read from the tensors (reading.py), which requests are traced (tracer.py).
 
-    keep, tree, raw, sampled   between stages: what a later stage overwrites
-    launched()                 after commit: everything copied towards the host
+    raw, adjusted, sampled   between stages: what a later stage overwrites
+    launched()               after commit: everything copied towards the host
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ddviz.engines.sglang_plugin.batch import AcceptedBatch, TreeBatch
+from ddviz.engines.sglang_plugin.step_buffers import StepBuffers
 from ddviz.engines.sglang_plugin.tracing import reading
 from ddviz.engines.sglang_plugin.tracing.ring import Copied
 from ddviz.engines.sglang_plugin.tracing.steps import HostFacts
@@ -44,9 +45,8 @@ class Traced:
 class NoStep:
     """A step in which nobody is traced."""
 
-    def keep(self, **tensors: torch.Tensor) -> None: ...
-    def tree(self, tree: TreeBatch, mask: torch.Tensor, seq_lens: torch.Tensor) -> None: ...
-    def raw(self, logits: torch.Tensor, tree: TreeBatch) -> None: ...
+    def raw(self, step: StepBuffers, logits: torch.Tensor) -> None: ...
+    def noted(self, step: StepBuffers, mask: torch.Tensor) -> None: ...
     def adjusted(self, logits: torch.Tensor, tree: TreeBatch) -> None: ...
     def sampled(self, *tensors: torch.Tensor | slice) -> None: ...
     def launched(self, result: Any, graph: bool) -> None: ...
@@ -54,10 +54,6 @@ class NoStep:
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
         yield
-
-    @property
-    def moves(self) -> torch.Tensor | None:
-        return None
 
 
 NO_STEP = NoStep()
@@ -93,42 +89,16 @@ def harmless(method: Callable[..., None]) -> Callable[..., None]:
 class TracedStep(NoStep):
     """A step some rows of which are traced. Its tensors are those rows' alone."""
 
-    def __init__(
-        self, tracer: Tracer, batch: Any, rows: list[int], traced: list[Traced], width: int, path_len: int
-    ) -> None:
+    def __init__(self, tracer: Tracer, batch: Any, rows: list[int], traced: list[Traced]) -> None:
         self.tracer, self._batch = tracer, batch
         self.broken = False
         self._copied: Copied | None = None
         self._row_list, self._traced = rows, traced
-        device = batch.seq_lens.device
-        self._rows = torch.tensor(rows, device=device)
-        self._kept: dict[str, torch.Tensor] = {"seq_len": batch.seq_lens[self._rows].long()}
+        self._rows = tracer.on_device(rows, batch.seq_lens.device)
+        self._kept: dict[str, torch.Tensor] = {}
         self._events: list[tuple[str, torch.cuda.Event, torch.cuda.Event]] = []
         self._sampled: list[dict[str, torch.Tensor]] = []
-        self._path_len = path_len
-        self._moves: torch.Tensor | None = None
-
-    @property
-    def moves(self) -> torch.Tensor:
-        """[bs, S, 2] where the packing kernel notes source and destination slots."""
-        if self._moves is None:
-            shape = (len(self._batch.reqs), self._path_len, 2)
-            self._moves = torch.zeros(shape, dtype=torch.int64, device=self._rows.device)
-        return self._moves
-
-    @harmless
-    def keep(self, **tensors: torch.Tensor) -> None:
-        """Tensors [bs, ...]: the traced rows are copied at once."""
-        self._kept |= {name: tensor[self._rows] for name, tensor in tensors.items()}
-
-    @harmless
-    def tree(self, tree: TreeBatch, mask: torch.Tensor, seq_lens: torch.Tensor) -> None:
-        self._kept |= reading.tree_arrays(tree, self._rows)
-        self._kept["mask"] = reading.mask_cells(mask, seq_lens, tree.width, self._rows)
-
-    @harmless
-    def raw(self, logits: torch.Tensor, tree: TreeBatch) -> None:
-        self._kept |= reading.raw_statistics(logits, tree, self._rows)
+        self._ended: torch.cuda.Event | None = None  # where the stage before ended
 
     @harmless
     def adjusted(self, logits: torch.Tensor, tree: reading.Linked) -> None:
@@ -167,22 +137,24 @@ class TracedStep(NoStep):
         own = [row for row in self._row_list if part.start <= row < part.stop]
         if not own:
             return
-        rows = torch.tensor(own, device=probs.device)
-        local = rows - part.start
+        rows = self.tracer.on_device(own, probs.device)
+        if len(own) < part.stop - part.start:
+            local = rows - part.start
+            probs, rejected = probs[local], rejected[local]
         path_end = accepted.num_accepted[rows].long().unsqueeze(1)
         last = accepted.accept_index[rows].gather(1, path_end).squeeze(1).long()
         bonus = accepted.predicts[last].long()
-        draw = reading.bonus_draw(probs[local], rejected[local], last - rows * tree.width, bonus)
-        statistics = reading.filtered_statistics(probs[local], tree, rows)
+        draw = reading.bonus_draw(probs, rejected, last - rows * tree.width, bonus)
+        statistics = reading.filtered_statistics(probs, tree, rows)
         self._sampled.append({**statistics, **draw, "coins": coins[rows], "final_coin": final_coins[rows]})
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        begin = self._mark()
+        begin = self._ended or self._mark()
         yield
-        end = self._mark()
-        if begin is not None and end is not None:
-            self._events.append((name, begin, end))
+        self._ended = self._mark()
+        if begin is not None and self._ended is not None:
+            self._events.append((name, begin, self._ended))
 
     def launched(self, result: Any, graph: bool) -> None:
         """Copy all that was kept towards the host; hang what is known on the result."""
@@ -199,15 +171,15 @@ class TracedStep(NoStep):
         self._send()
 
     def _send(self) -> None:
-        for name in self._sampled[0] if self._sampled else ():
-            self._kept[name] = torch.cat([part[name] for part in self._sampled])
-        self._kept |= self._moved_slots()
+        self._join_sampled()
         self._copied = self.tracer.ring.put(self._kept)
 
-    def _moved_slots(self) -> dict[str, torch.Tensor]:
-        """Source and destination slots [n, S] of the path's nodes."""
-        moves = self.moves[self._rows]
-        return {"src_slots": moves[..., 0].contiguous(), "dst_slots": moves[..., 1].contiguous()}
+    def _join_sampled(self) -> None:
+        if len(self._sampled) == 1:
+            self._kept |= self._sampled[0]
+        elif self._sampled:
+            for name in self._sampled[0]:
+                self._kept[name] = torch.cat([part[name] for part in self._sampled])
 
     def _why_lost(self) -> str:
         """Why the step is not copied, where it is not."""

@@ -14,7 +14,7 @@ traces all (DDVIZ_TRACE=light or standard). A step in which nobody is traced cos
 import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import msgspec
+import torch
 
 from ddviz.engines.sglang_plugin.requests import tree_limits
 from ddviz.engines.sglang_plugin.tracing.jobs import Begin, Ended, Lost, Prefilled, Row, Stepped
@@ -35,6 +36,7 @@ KEY = "ddviz"
 FOLDER, LEVEL = "DDVIZ_TRACE_DIR", "DDVIZ_TRACE"  # environment
 MOST_FAILURES = 3
 RING_SLOTS = 64
+MOST_INDICES = 1024
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +59,7 @@ def asked_level(custom_params: dict[str, Any] | None, default: str | None) -> sc
 class NoTracer:
     """A server that traces nothing."""
 
-    def step(self, batch: Any, width: int, path_len: int, kind: type[TracedStep] = TracedStep) -> NoStep:
+    def step(self, batch: Any) -> NoStep:
         return NO_STEP
 
     def prefilled(self, reqs: list[Any]) -> None: ...
@@ -72,19 +74,21 @@ class Tracer(NoTracer):
     header: schema.Header  # what all traces of this server have in common
     ring: Ring
     writer: WriterProcess | TraceWriter
+    kind: Callable[..., TracedStep]  # what a step is noted by
     row_width: int  # slots that a request's row has
     default_level: str | None = None
     requests: dict[str, Traced] = field(default_factory=dict)
     failures: int = 0
+    indices: dict[tuple[int, ...], torch.Tensor] = field(default_factory=dict)
 
-    def step(self, batch: Any, width: int, path_len: int, kind: type[TracedStep] = TracedStep) -> NoStep:
-        """The step that is about to begin, of a `kind` of its own where SGLang's hooks put it together."""
+    def step(self, batch: Any) -> NoStep:
+        """The step that is about to begin."""
         with self.guarded():
             found = [(row, self._of(req)) for row, req in enumerate(batch.reqs)]
             rows = [row for row, traced in found if traced is not None]
             if rows:
                 traced = [t for _, t in found if t is not None]
-                return kind(self, batch, rows, traced, width, path_len)
+                return self.kind(self, batch, rows, traced)
         return NO_STEP
 
     def prefilled(self, reqs: list[Any]) -> None:
@@ -128,6 +132,15 @@ class Tracer(NoTracer):
                     self._end_if_finished(reqs[i], traced)
                 elif reqs[i].is_retracted:
                     traced.steps = traced.written  # steps under way at the retraction do not count
+
+    def on_device(self, rows: list[int], device: torch.device) -> torch.Tensor:
+        """[n] int64. Kept, since a copy of a list to the device waits for the device."""
+        key = tuple(rows)
+        if key not in self.indices:
+            if len(self.indices) >= MOST_INDICES:
+                self.indices.clear()
+            self.indices[key] = torch.tensor(rows, device=device)
+        return self.indices[key]
 
     def _of(self, req: Any) -> Traced | None:
         level = asked_level(req.sampling_params.custom_params, self.default_level)

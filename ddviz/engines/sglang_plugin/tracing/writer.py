@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ddviz.engines.sglang_plugin.tracing.jobs import Begin, Ended, Job, Lost, Prefilled, Stepped
+from ddviz.engines.sglang_plugin.tracing.jobs import Array, Begin, Ended, Job, Lost, Prefilled, Stepped
 from ddviz.engines.sglang_plugin.tracing.rotation import rotation
 from ddviz.engines.sglang_plugin.tracing.slots import Slots
 from ddviz.engines.sglang_plugin.tracing.steps import step_of
@@ -63,18 +63,20 @@ class TraceWriter:
         arrays = self._arrays(job)
         for row in job.rows:
             if recorder := self._recorders.get(row.rid):
-                own = {name: values[row.at] for name, values in arrays.items()}
+                own = {
+                    array.name: values[row.facts.row if array.whole else row.at] for array, values in arrays
+                }
                 recorder.step(step_of(own, row.facts, row.emitted, row.level, dict(job.times_us)))
 
-    def _arrays(self, job: Stepped) -> dict[str, np.ndarray]:
+    def _arrays(self, job: Stepped) -> list[tuple[Array, np.ndarray]]:
         try:
             raw = self._slots.read(job.slot, sum(array.size for array in job.layout))
         finally:
             self._slots.free(job.slot)
-        arrays, at = {}, 0
+        arrays, at = [], 0
         for array in job.layout:
             own = raw[at : at + array.size]
-            arrays[array.name] = np.frombuffer(own, array.dtype).reshape(array.shape)
+            arrays.append((array, np.frombuffer(own, array.dtype).reshape(array.shape)))
             at += array.size
         return arrays
 

@@ -57,7 +57,9 @@ def _start(scheduler: Any) -> None:
     args, runner = scheduler.server_args, scheduler.tp_worker.model_runner
     size = row_bytes(int(args.speculative_num_draft_tokens), path_len(args), 0)
     name = scheduler.spec_algorithm.name
-    tracer = begin(args, runner, scheduler.ps.tp_rank, size, lambda: header_of(name, args, runner))
+    tracer = begin(
+        args, runner, scheduler.ps.tp_rank, size, lambda: header_of(name, args, runner), lambda: BuiltinStep
+    )
     hooks.tracer = tracer
     if isinstance(tracer, Tracer):
         note_steps(worker, tracer)
@@ -70,7 +72,7 @@ def note_steps(worker: Any, tracer: NoTracer) -> None:
     def forward_batch_generation(batch: Any, *args: Any, **kwargs: Any) -> Any:
         if not batch.forward_mode.is_decode() or batch.is_extend_in_batch:
             return original(batch, *args, **kwargs)
-        step = tracer.step(batch, 0, 0, BuiltinStep)
+        step = tracer.step(batch)
         if not isinstance(step, BuiltinStep):
             return original(batch, *args, **kwargs)
         UnderWay.step = step

@@ -47,6 +47,7 @@ class BuiltinStep(TracedStep):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
+        self._kept["seq_len"] = self._batch.seq_lens[self._rows].long()
         self._reached = self._mark()
         self._width = 0
         self._logits: torch.Tensor | None = None  # [bs*T, V], where the engine changes them in place
@@ -225,6 +226,7 @@ class BuiltinStep(TracedStep):
 
     def _send(self) -> None:
         if self._lens is not None:
+            self._kept |= self._moved_slots()
             super()._send()
 
     def _moved_slots(self) -> dict[str, torch.Tensor]:
