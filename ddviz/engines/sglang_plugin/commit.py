@@ -49,10 +49,10 @@ class KVPacker:
         self._row_bytes = torch.tensor(row_bytes, dtype=torch.int64, device=device)
         self._tiles = triton.cdiv(max(row_bytes), TILE_BYTES)
 
-    def pack(self, slots: torch.Tensor, accepted: AcceptedBatch, moves: torch.Tensor | None = None) -> None:
+    def pack(self, slots: torch.Tensor, accepted: AcceptedBatch, moves: torch.Tensor) -> None:
         """KV of path node i moves from slots[path[i]] to slots[i].
 
-        moves  [bs, S, 2] int64 or None: where the kernel notes source and destination of every path node
+        moves  [bs, S, 2] int64, where the kernel notes source and destination of every path node
         slots  [bs, T] int64, as compiled before the forward: req_to_token is not read again, because a row
                may belong to another request once the target's forward is under way (overlap scheduling)
         """
@@ -64,11 +64,10 @@ class KVPacker:
             slots,
             accepted.accept_index,
             accepted.num_accepted,
-            slots if moves is None else moves,
+            moves,
             T=width,
             S=accepted.accept_index.shape[1],
             TILE=TILE_BYTES,
-            NOTE_MOVES=moves is not None,
             num_warps=2,
         )
 
@@ -100,7 +99,6 @@ def _pack(
     T: tl.constexpr,  # noqa: N803
     S: tl.constexpr,  # noqa: N803
     TILE: tl.constexpr,  # noqa: N803
-    NOTE_MOVES: tl.constexpr,  # noqa: N803
 ):
     row = tl.program_id(0).to(tl.int64)
     buffer = tl.load(addresses + tl.program_id(1)).to(tl.pointer_type(tl.uint8))
@@ -112,10 +110,9 @@ def _pack(
         node = tl.load(accept_index + row * S + i) - row * T
         source = tl.load(slots + row * T + node)
         destination = tl.load(slots + row * T + i)
-        if NOTE_MOVES:  # noqa: SIM102 - known when the kernel is compiled
-            if tl.program_id(1) + tl.program_id(2) == 0:
-                tl.store(moves_out + (row * S + i) * 2, source)
-                tl.store(moves_out + (row * S + i) * 2 + 1, destination)
+        if tl.program_id(1) + tl.program_id(2) == 0:
+            tl.store(moves_out + (row * S + i) * 2, source)
+            tl.store(moves_out + (row * S + i) * 2 + 1, destination)
         if source != destination:
             held = tl.load(buffer + source * stride + byte, mask=byte < stride)
             tl.store(buffer + destination * stride + byte, held, mask=byte < stride)

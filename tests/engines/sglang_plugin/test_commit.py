@@ -36,7 +36,9 @@ def test_accepted_rows_move_to_the_front_slots_and_nothing_else_changes():
     kv = pool()
     before = [buffer.clone() for buffer in (*kv.k_buffer, *kv.v_buffer)]
 
-    KVPacker(kv).pack(slots, accepted(paths, width, max_path_len=4))
+    moves = torch.zeros((3, 4, 2), dtype=torch.int64)
+
+    KVPacker(kv).pack(slots, accepted(paths, width, max_path_len=4), moves)
 
     for old, new in zip(before, (*kv.k_buffer, *kv.v_buffer), strict=True):
         wanted = old.clone()
@@ -49,7 +51,9 @@ def test_the_one_buffer_of_an_mla_pool_moves_too():
     latent = torch.randn((SLOTS, 1, 700), dtype=torch.float32)  # 2800 bytes: three tiles
     old = latent.clone()
     slots = torch.tensor([[9, 8, 7, 6]])
-    KVPacker(SimpleNamespace(kv_buffer=[latent])).pack(slots, accepted([[0, 3]], 4, max_path_len=3))
+    moves = torch.zeros((1, 3, 2), dtype=torch.int64)
+    KVPacker(SimpleNamespace(kv_buffer=[latent])).pack(slots, accepted([[0, 3]], 4, max_path_len=3), moves)
+    assert moves.tolist() == [[[9, 9], [6, 8], [0, 0]]]
     assert torch.equal(latent[8], old[6])
     assert torch.equal(latent[[9, 7, 6]], old[[9, 7, 6]])
 

@@ -63,6 +63,7 @@ def begin(
         return tracing.NoTracer()
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        noted_by = kind()  # may capture graphs: before there are other threads
         most = int(model_runner.max_running_requests)
         slots = Slots(tracing.RING_SLOTS, most * row_size)
         tracer = tracing.Tracer(
@@ -70,7 +71,7 @@ def begin(
             header=header(),
             ring=Ring(slots, model_runner.device),
             writer=WriterProcess(slots, _tokenizer(args)),
-            kind=kind(),
+            kind=noted_by,
             row_width=int(model_runner.req_to_token_pool.req_to_token.shape[1]),
             default_level=os.environ.get(tracing.LEVEL) or None,
         )

@@ -73,14 +73,22 @@ class Pending:
 
 
 def harmless(method: Callable[..., None]) -> Callable[..., None]:
-    """A failing tracer never breaks serving: after an error the rest of the step is not traced."""
+    """A failing tracer never breaks serving: after an error the rest of the step is not traced.
+
+    Within another such method it is that one's to answer for.
+    """
 
     @functools.wraps(method)
     def guarded(self: TracedStep, *args: Any, **kwargs: Any) -> None:
-        if not self.broken:
+        if self.guards:
+            method(self, *args, **kwargs)
+        elif not self.broken:
             with self.tracer.guarded():
-                self.broken = True
-                method(self, *args, **kwargs)
+                self.guards = self.broken = True
+                try:
+                    method(self, *args, **kwargs)
+                finally:
+                    self.guards = False
                 self.broken = False
 
     return guarded
@@ -91,7 +99,7 @@ class TracedStep(NoStep):
 
     def __init__(self, tracer: Tracer, batch: Any, rows: list[int], traced: list[Traced]) -> None:
         self.tracer, self._batch = tracer, batch
-        self.broken = False
+        self.broken = self.guards = False
         self._copied: Copied | None = None
         self._row_list, self._traced = rows, traced
         self._rows = tracer.on_device(rows, batch.seq_lens.device)
@@ -103,9 +111,6 @@ class TracedStep(NoStep):
     @harmless
     def adjusted(self, logits: torch.Tensor, tree: reading.Linked) -> None:
         """Logits [bs*T, V] of a greedy step after something changed them: what its argmax was taken from."""
-        self._adjusted(logits, tree)
-
-    def _adjusted(self, logits: torch.Tensor, tree: reading.Linked) -> None:
         bs, width = tree.tokens.shape
         probs = torch.softmax(logits.view(bs, width, -1)[self._rows].float(), dim=-1)
         self._kept |= reading.filtered_statistics(probs, tree, self._rows)
@@ -122,18 +127,6 @@ class TracedStep(NoStep):
         final_coins: torch.Tensor,
     ) -> None:
         """After the sampling kernel, for the rows `part` of the batch that it was given."""
-        self._draw(part, tree, probs, rejected, accepted, coins, final_coins)
-
-    def _draw(
-        self,
-        part: slice,
-        tree: reading.Linked,
-        probs: torch.Tensor,
-        rejected: torch.Tensor,
-        accepted: AcceptedBatch,
-        coins: torch.Tensor,
-        final_coins: torch.Tensor,
-    ) -> None:
         own = [row for row in self._row_list if part.start <= row < part.stop]
         if not own:
             return

@@ -159,7 +159,7 @@ class BuiltinStep(TracedStep):
         """What a greedy step followed: best [bs, T] is the argmax that the engine took."""
         own = best[self._rows].int()
         if self._logits is not None and _changed(self._batch):
-            self._adjusted(self._logits, tree)
+            self.adjusted(self._logits, tree)
             _put_first(self._kept["filtered_top_ids"], self._kept["filtered_top_probs"], own)
         elif "raw_argmax" in self._kept:
             self._kept["raw_argmax"] = own
@@ -169,7 +169,7 @@ class BuiltinStep(TracedStep):
         vocabulary = given["target_probs"].shape[-1]
         first = torch.arange(bs, device=self._rows.device).unsqueeze(1) * width
         path = given["accept_index"].long()
-        self._draw(
+        self.sampled(
             slice(0, bs),
             tree,
             given["target_probs"].view(bs, width, vocabulary),
