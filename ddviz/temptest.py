@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -303,7 +303,7 @@ def parting(trace: Trace, expected: Sequence[int]) -> Parting | None:
     if place is None:
         return Parting(position, None, None)
     step, start = trace.steps[place], side_of(trace).starts[place]
-    path = [flat - step.flat_root for flat in step.accept.index]
+    path = step.local_path
     if step.target is None or not 0 <= position - start < len(path):
         return Parting(position, None, None)
     node, raw = path[position - start], step.target.raw
@@ -391,8 +391,6 @@ class ServerReference:
             )
 
     def output_ids(self, params: GenerateParams) -> list[int]:
-        prompt: dict[str, Any] = {"text": params.prompt}
-        if params.chat:
-            prompt = {"input_ids": self._api.chat_ids(params.prompt)}
+        prompt = self._api.prompt(params.prompt, params.chat)
         sampling = {"temperature": 0.0, "max_new_tokens": params.max_new_tokens}
         return list(self._api.generate({"sampling_params": sampling, **prompt})["output_ids"])

@@ -30,7 +30,7 @@ import numpy as np
 from ddviz.analysis.traces import setting_of
 from ddviz.trace import Trace
 from ddviz.trace.schema import Step
-from ddviz.tree import compile_ddtree_retrieve, node_statuses
+from ddviz.tree import compile_ddtree_retrieve, depths_of, node_statuses
 from ddviz.tree.accept import ACCEPTED, UNREACHED
 
 STAGES = ("draft", "build", "compile", "verify", "commit")
@@ -119,8 +119,7 @@ def count_step(group: Group, step: Step) -> None:
     if step.total_us is not None:
         group.timed_us += step.total_us
         group.timed_emitted += len(step.emitted)
-    depths = _depths(step.tree.parents)
-    path = [flat - step.flat_root for flat in step.accept.index]
+    depths, path = depths_of(step.tree.parents), step.local_path
     if depths is None or not all(0 <= node < len(depths) for node in path):
         group.odd_steps += 1
         return
@@ -158,13 +157,3 @@ def _statuses(step: Step, path: list[int]) -> list[str]:
         made = compile_ddtree_retrieve(np.array(parents, np.int32))
         return node_statuses(len(parents), path, made.next_token, made.next_sibling)
     return node_statuses(len(parents), path, np.array(links.next_token), np.array(links.next_sibling))
-
-
-def _depths(parents: list[int]) -> list[int] | None:
-    """[n]; None where a parent does not come before its child."""
-    depths = [0]
-    for node, parent in enumerate(parents[1:], start=1):
-        if not 0 <= parent < node:
-            return None
-        depths.append(depths[parent] + 1)
-    return depths

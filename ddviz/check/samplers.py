@@ -18,9 +18,9 @@ from ddviz.check.plain import PlainTarget, choose_device, load_target
 from ddviz.check.remembering import remembering
 from ddviz.engines.base import GenerateParams, Mode
 from ddviz.engines.sglang_server.api import Api, UnreachableError
-from ddviz.engines.sglang_server.asking import facts_of
+from ddviz.engines.sglang_server.asking import distribution, facts_of
 from ddviz.engines.sglang_server.child import Child
-from ddviz.engines.sglang_server.own import ASKS_S, LAUNCH, _free_port
+from ddviz.engines.sglang_server.own import ASKS_S, LAUNCH, free_port
 from ddviz.engines.torch_engine.engine import TorchEngine
 from ddviz.errors import BadValueError, EngineError
 from ddviz.tree import target_probs
@@ -63,9 +63,7 @@ class ServerSampler:
 
     def draw(self, n: int, params: GenerateParams, on_progress: OnProgress) -> list[tuple[int, ...]]:
         sampling = {
-            "temperature": params.temperature,
-            "top_k": params.top_k or -1,  # SGLang's word for off
-            "top_p": params.top_p,
+            **distribution(params),
             "max_new_tokens": TOKENS,
             "ignore_eos": True,
             "custom_params": {"ddviz": {"level": "off"}},
@@ -116,7 +114,7 @@ class Restarted:
     def __init__(
         self, server: ServerSampler, extra: Sequence[str] = (), launch: Sequence[str] = LAUNCH
     ) -> None:
-        self._port = _free_port()
+        self._port = free_port()
         info = server.info
         command = [*launch, "--model-path", str(info.get("model_path")), "--dtype", server.facts.dtype]
         command += ["--host", "127.0.0.1", "--port", str(self._port), *extra]

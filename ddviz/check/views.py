@@ -17,7 +17,7 @@ import numpy as np
 
 from ddviz.trace.reader import Trace
 from ddviz.trace.schema import Header, Step
-from ddviz.tree import traverse
+from ddviz.tree import depths_of, traverse
 
 FLOAT32_ULP = 2.0**-23
 
@@ -44,15 +44,9 @@ class StepView:
 
     @cached_property
     def depths(self) -> list[int] | None:
-        """[n]; None where a parent does not come before its child."""
-        depths = [0]
-        for node, parent in enumerate(self.step.tree.parents):
-            if node == 0:
-                continue
-            if not 0 <= parent < node:
-                return None
-            depths.append(depths[parent] + 1)
-        return depths if self.step.tree.parents[0] == -1 else None
+        """[n]; None where the first node is no root, or a parent does not come before its child."""
+        parents = self.step.tree.parents
+        return depths_of(parents) if parents[0] == -1 else None
 
     @cached_property
     def children(self) -> list[list[int]] | None:
@@ -88,7 +82,7 @@ class StepView:
     @cached_property
     def path(self) -> list[int] | None:
         """Accepted nodes, the root first; None where they are no path from the root."""
-        path = [flat - self.step.flat_root for flat in self.step.accept.index]
+        path = self.step.local_path
         parents = self.step.tree.parents
         if path[0] != 0 or not all(0 <= node < self.n for node in path):
             return None

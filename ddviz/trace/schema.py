@@ -226,6 +226,12 @@ class Step(Event, tag="step", kw_only=True):
         recorded = self.retrieve.index if self.retrieve is not None else []
         return (recorded or self.accept.index or [0])[0]
 
+    @property
+    def local_path(self) -> list[int]:
+        """The accepted path by local index, as it was recorded: it may be none."""
+        root = self.flat_root
+        return [flat - root for flat in self.accept.index]
+
 
 class Dropped(Event, tag="dropped", kw_only=True):
     """Steps the recorder could not keep."""

@@ -13,7 +13,7 @@ from ddviz.tree.accept import (
     sample_tree_paths,
 )
 from ddviz.tree.build import DraftTree, build_tree
-from ddviz.tree.links import Retrieve, compile_ddtree_retrieve, parents_from_links, traverse
+from ddviz.tree.links import Retrieve, compile_ddtree_retrieve, depths_of, parents_from_links, traverse
 from ddviz.tree.mask import node_positions, pack_mask, tree_mask, unpack_mask
 from ddviz.tree.target_probs import target_probs
 
@@ -25,6 +25,7 @@ __all__ = [
     "accepted_paths",
     "build_tree",
     "compile_ddtree_retrieve",
+    "depths_of",
     "follow_verified_tree",
     "is_greedy",
     "node_positions",

@@ -11,6 +11,7 @@ Not here: the attention mask and positions (mask.py).
     3   4
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,6 +56,16 @@ def compile_ddtree_retrieve(parents: NDArray[np.int32], row: int = 0, width: int
             next_sibling[last_child[parent]] = node
         last_child[parent] = node
     return Retrieve(row * width + np.arange(width, dtype=np.int64), next_token, next_sibling)
+
+
+def depths_of(parents: Sequence[int]) -> list[int] | None:
+    """Depth [n] of every node, the root at 0; None where a parent does not come before its child."""
+    depths = [0]
+    for node, parent in enumerate(parents[1:], start=1):
+        if not 0 <= parent < node:
+            return None
+        depths.append(depths[parent] + 1)
+    return depths
 
 
 def traverse(next_token: NDArray[np.int64], next_sibling: NDArray[np.int64]) -> list[tuple[int, int]]:

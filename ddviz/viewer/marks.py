@@ -45,8 +45,8 @@ def near_tie(step: Step) -> bool:
 
 def accepted_path(step: Step) -> dict[int, None]:
     """The accepted path as node numbers, in its order."""
-    root, n = step.flat_root, len(step.tree.tokens)
-    return {flat - root: None for flat in step.accept.index if 0 <= flat - root < n}
+    n = len(step.tree.tokens)
+    return {node: None for node in step.local_path if 0 <= node < n}
 
 
 def examined(step: Step, path: dict[int, None]) -> Iterator[tuple[int, int]]:

@@ -45,6 +45,10 @@ class Api:
         answer = self._ask("POST", "/tokenize", {"messages": [{"role": "user", "content": prompt}]})
         return list(answer["tokens"])
 
+    def prompt(self, text: str, chat: bool) -> Json:
+        """The prompt in the words of /generate, through the chat template where that is asked for."""
+        return {"input_ids": self.chat_ids(text)} if chat else {"text": text}
+
     def generate(self, request: Json) -> Json:
         """The whole answer; waits for it as long as it takes."""
         return dict(self._ask("POST", "/generate", request, timeout=None))

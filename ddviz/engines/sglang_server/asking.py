@@ -120,15 +120,22 @@ def generate_request(params: GenerateParams, facts: Facts, rid: str, prompt: Jso
     if tree is not None:
         custom["ddtree"] = tree._asdict()
     sampling = {
-        "temperature": params.temperature,
-        "top_k": params.top_k or -1,  # SGLang's word for off
-        "top_p": params.top_p,
+        **distribution(params),
         "max_new_tokens": params.max_new_tokens,
         "custom_params": custom,
     }
     if params.seed is not None:
         sampling["sampling_seed"] = params.seed
     return {"rid": rid, "sampling_params": sampling, **prompt}
+
+
+def distribution(params: GenerateParams) -> Json:
+    """What a request samples from, in SGLang's words."""
+    return {
+        "temperature": params.temperature,
+        "top_k": params.top_k or -1,  # SGLang's word for off
+        "top_p": params.top_p,
+    }
 
 
 def probe_request(rid: str, tokens: int, level: str, temperature: float = 0.0) -> Json:

@@ -130,9 +130,7 @@ class ServerEngine(ABC):
         self._run_is("ready", "ready", error=error)
 
     def _answer(self, run: Run, facts: Facts) -> Json:
-        prompt: Json = {"text": run.params.prompt}
-        if run.params.chat:
-            prompt = {"input_ids": self._api.chat_ids(run.params.prompt)}
+        prompt = self._api.prompt(run.params.prompt, run.params.chat)
         return self._api.generate(generate_request(run.params, facts, run.rid, prompt))
 
     def _follow(self, run: Run, copy: TraceCopy, answer: "Future[Json]") -> None:

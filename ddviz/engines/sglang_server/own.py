@@ -113,7 +113,7 @@ class OwnServer(ServerEngine):
         return self._server
 
     def _start(self) -> None:
-        port = _free_port()
+        port = free_port()
         self._server = Api(f"http://127.0.0.1:{port}")
         self.traces.mkdir(parents=True, exist_ok=True)
         environment = {"DDVIZ_TRACE_DIR": str(self.traces), "DDVIZ_GATE": str(self._gate.folder)}
@@ -248,7 +248,8 @@ def _flags(limits: Limits) -> list[str]:
     return [word for name, value in zip(names, limits, strict=True) for word in (name, str(value))]
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """One of this machine alone that nobody listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
