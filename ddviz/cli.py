@@ -6,7 +6,6 @@ What can be refused without torch is refused before it is imported, which takes 
 
 import argparse
 import json
-import re
 import shlex
 import signal
 import sys
@@ -15,7 +14,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddviz import __version__
-from ddviz.engines.base import MAX_BUDGET, MODES, SEED_NOTE, Control, EngineOptions, GenerateParams
+from ddviz.arguments import (
+    add_engine,
+    add_params,
+    add_server,
+    address,
+    count,
+    mode_list,
+    port_number,
+    positive,
+    step_range,
+)
+from ddviz.engines.base import MODES, Control, EngineOptions, GenerateParams
 from ddviz.errors import BadValueError, DdvizError, cant_write
 from ddviz.terminal import Progress, Signals
 from ddviz.trace.writer import require_free
@@ -360,14 +370,25 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"ddviz {__version__}")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default %(default)s)")
     parser.add_argument(
-        "--port", type=_port, default=7860, help="port to listen on, 0 = any free one (default %(default)s)"
+        "--port",
+        type=port_number,
+        default=7860,
+        help="port to listen on, 0 = any free one (default %(default)s)",
     )
     parser.add_argument("--runs", type=Path, help="folder for live traces (default: the user's data folder)")
-    _add_engine(parser, of_command=False)
-    _add_server(parser)
+    add_engine(parser, of_command=False)
+    add_server(parser)
     parser.set_defaults(command=run_app)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
 
+    _add_traces(commands)
+    _add_examinations(commands)
+    _add_tests(commands)
+    return parser
+
+
+def _add_traces(commands) -> None:  # type: ignore[no-untyped-def]
+    """Commands that make a trace, show it or turn it into something else."""
     p = _command(commands, "record", record, "run a prompt and record its trace")
     p.add_argument("--prompt", required=True, help="what to say to the target")
     p.add_argument("--out", type=Path, required=True, help="the trace to write, NAME.ddviz")
@@ -376,8 +397,8 @@ def _parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--no-chat", dest="chat", action="store_false", help="continue the bare prompt, no chat template"
     )
-    _add_params(p)
-    _add_engine(p)
+    add_params(p)
+    add_engine(p)
 
     p = _command(commands, "show", show, "print a trace, or one step of it as a tree")
     p.add_argument("trace", type=Path)
@@ -399,7 +420,7 @@ def _parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--to", required=True, choices=("html", "svg", "png", "dot", "graphml", "json"), help="the format"
     )
-    p.add_argument("--step", type=_count, help="the step, from 0 (default: 0); html: where the page opens")
+    p.add_argument("--step", type=count, help="the step, from 0 (default: 0); html: where the page opens")
     p.add_argument("--out", type=Path, required=True, help="the file to write")
     p.add_argument(
         "--level",
@@ -418,6 +439,9 @@ def _parser() -> argparse.ArgumentParser:
     p.add_argument("out", type=Path)
     p.add_argument("--force", action="store_true", help="overwrite an existing trace")
 
+
+def _add_examinations(commands) -> None:  # type: ignore[no-untyped-def]
+    """Commands that read traces and say something of them."""
     p = _command(commands, "doctor", doctor, "find faults in a trace, or in all traces of a folder")
     p.add_argument("trace", type=Path, metavar="FILE|DIR")
     p.add_argument("--json", action="store_true", help="print findings as JSON")
@@ -435,8 +459,8 @@ def _parser() -> argparse.ArgumentParser:
         commands, "whatif", whatif, "say what accept length and speed another budget and cap would have had"
     )
     p.add_argument("trace", type=Path, metavar="FILE|DIR")
-    p.add_argument("--budget", type=_positive, nargs="+", metavar="N", help="budgets to ask for")
-    p.add_argument("--topk-cap", type=_count, nargs="+", metavar="K", help="caps to ask for, 0 = none")
+    p.add_argument("--budget", type=positive, nargs="+", metavar="N", help="budgets to ask for")
+    p.add_argument("--topk-cap", type=count, nargs="+", metavar="K", help="caps to ask for, 0 = none")
     p.add_argument(
         "--cost",
         metavar="FILE|DIR|VALUES",
@@ -445,39 +469,44 @@ def _parser() -> argparse.ArgumentParser:
     )
     p.add_argument("--json", action="store_true", help="print JSON")
 
+
+def _add_tests(commands) -> None:  # type: ignore[no-untyped-def]
+    """Commands that run models."""
     p = _command(
         commands, "temptest", temptest, "the temperature test: greedy regression, speed, diversity, health"
     )
     p.add_argument("--out", type=Path, metavar="DIR", help="keep a trace of every run in this new folder")
     p.add_argument("--prompts", type=Path, help="JSON Lines as for bench (default: three of ddviz's own)")
-    p.add_argument("--limit", type=_positive, help="use the first N prompts")
+    p.add_argument("--limit", type=positive, help="use the first N prompts")
     p.add_argument(
         "--temperatures", type=float, nargs="+", metavar="T", help="default 0.6 1; with --sweep 0 0.6 1"
     )
     p.add_argument("--sweep", action="store_true", help="instead: speed of budgets and caps, as bars")
     p.add_argument(
-        "--budgets", type=_positive, nargs="+", metavar="N", default=[8, 16, 32, 64], help="of --sweep"
+        "--budgets", type=positive, nargs="+", metavar="N", default=[8, 16, 32, 64], help="of --sweep"
     )
-    p.add_argument("--topk-caps", type=_count, nargs="+", metavar="K", default=[4, 8], help="of --sweep")
+    p.add_argument("--topk-caps", type=count, nargs="+", metavar="K", default=[4, 8], help="of --sweep")
     p.add_argument("--json", action="store_true", help="print JSON")
     p.add_argument("--no-chat", dest="chat", action="store_false", help="bare prompts, no chat template")
     group = p.add_argument_group("SGLang")
-    group.add_argument("--url", type=_url, metavar="URL", help="test a server instead of the embedded engine")
+    group.add_argument(
+        "--url", type=address, metavar="URL", help="test a server instead of the embedded engine"
+    )
     group.add_argument(
         "--trace-dir", type=Path, default=argparse.SUPPRESS, metavar="DIR", help="where it writes its traces"
     )
     group.add_argument(
-        "--reference", type=_url, metavar="URL", help="a server without speculation, for greedy"
+        "--reference", type=address, metavar="URL", help="a server without speculation, for greedy"
     )
     group.add_argument("--log", type=Path, metavar="FILE", help="its log")
-    _add_params(p)
-    _add_engine(p)
+    add_params(p)
+    add_engine(p)
 
     p = _command(
         commands, "audit", audit, "compute a trace's probabilities again by plain forwards, and compare"
     )
     p.add_argument("trace", type=Path, metavar="FILE")
-    p.add_argument("--steps", type=_range, metavar="A:B", help="steps A to B-1 (default: all)")
+    p.add_argument("--steps", type=step_range, metavar="A:B", help="steps A to B-1 (default: all)")
     p.add_argument("--json", action="store_true", help="print what was compared and findings as JSON")
     p.add_argument("--target", default=argparse.SUPPRESS, help="folder or hub id (default: the header's)")
     p.add_argument("--draft", default=argparse.SUPPRESS, help="folder of its drafter (default: the header's)")
@@ -489,100 +518,42 @@ def _parser() -> argparse.ArgumentParser:
         " autoregression, by G-tests. Exit code 0: nothing differs; 1: something does, or was not checked."
     )
     p.add_argument("--quick", action="store_true", help="one setting, fewer draws: under a minute on a CPU")
-    p.add_argument("--url", type=_url, help="test an SGLang server over HTTP instead of the embedded engine")
+    p.add_argument(
+        "--url", type=address, help="test an SGLang server over HTTP instead of the embedded engine"
+    )
     p.add_argument(
         "--reference",
-        type=lambda text: text if text in ("restart", "embedded") else _url(text),
+        type=lambda text: text if text in ("restart", "embedded") else address(text),
         metavar="URL|restart|embedded",
         help="of --url: a server without speculation, one started here for it, or the target loaded here",
     )
     p.add_argument("--mode", choices=("ddtree", "dflash"), default="ddtree", help="default %(default)s")
     p.add_argument("--prompt", default="My favourite animal is the", help="default: %(default)r")
     p.add_argument("--chat", action="store_true", help="put the prompt through the chat template")
-    p.add_argument("--draws", type=_positive, help="of a step's acceptance (default 50000, quick 10000)")
-    p.add_argument("--generations", type=_positive, help="a setting and arm (default 4000, quick 600)")
+    p.add_argument("--draws", type=positive, help="of a step's acceptance (default 50000, quick 10000)")
+    p.add_argument("--generations", type=positive, help="a setting and arm (default 4000, quick 600)")
     p.add_argument("--json", action="store_true", help="print JSON")
-    _add_params(p)
+    add_params(p)
     p.set_defaults(temperature=None, top_k=None, top_p=None, seed=0)
-    _add_engine(p)
+    add_engine(p)
 
     p = _command(commands, "bench", bench, "measure tokens/s, accept length and losslessness of each mode")
     p.add_argument(
         "--prompts", type=Path, required=True, help='JSON Lines: {"prompt": ...} or {"messages": [...]}'
     )
-    p.add_argument("--modes", type=_modes, default=list(MODES), help="default ar,dflash,ddtree")
-    p.add_argument("--limit", type=_positive, help="use the first N prompts")
+    p.add_argument("--modes", type=mode_list, default=list(MODES), help="default ar,dflash,ddtree")
+    p.add_argument("--limit", type=positive, help="use the first N prompts")
     p.add_argument("--tag", help="use the prompts with this tag")
     p.add_argument("--json", action="store_true", help="print JSON")
     p.add_argument("--no-chat", dest="chat", action="store_false", help="bare prompts, no chat template")
-    _add_params(p)
-    _add_engine(p)
-    return parser
+    add_params(p)
+    add_engine(p)
 
 
 def _command(commands, name: str, function, text: str) -> argparse.ArgumentParser:  # type: ignore[no-untyped-def]
     parser = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
     parser.set_defaults(command=function)
     return parser
-
-
-def _add_params(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("settings")
-    group.add_argument(
-        "--budget", type=int, default=16, help=f"tree nodes beside the root, 1..{MAX_BUDGET} (default 16)"
-    )
-    group.add_argument(
-        "--topk-cap", type=int, default=4, help="children a node may have, 0 = no cap (default 4)"
-    )
-    group.add_argument("--temperature", type=float, default=0.0, help="0 = greedy (default)")
-    group.add_argument("--top-k", type=int, default=0, help="keep the k likeliest tokens, 0 = off (default)")
-    group.add_argument(
-        "--top-p", type=float, default=1.0, help="keep the likeliest mass p, 1 = off (default)"
-    )
-    group.add_argument("--seed", type=int, help=f"default: a fresh one, which the trace names. {SEED_NOTE}")
-    group.add_argument("--max-tokens", type=int, default=192, help="output tokens at most (default 192)")
-    group.add_argument("--threshold-single", type=float, default=1.0, help="1 = exact (default)")
-    group.add_argument("--threshold-acc", type=float, default=1.0, help="1 = exact (default)")
-
-
-def _add_engine(parser: argparse.ArgumentParser, of_command: bool = True) -> None:
-    """Options of the engine. They may stand before or after a command, so a command's own have no default."""
-    default = argparse.SUPPRESS if of_command else None
-    group = parser.add_argument_group("engine")
-    group.add_argument(
-        "--target", default=default, help="folder or hub id of the target (default: the demo target)"
-    )
-    group.add_argument("--draft", default=default, help="folder or hub id of a DFlash drafter that fits it")
-    group.add_argument(
-        "--device", default=default, help="cpu, cuda, cuda:N (default: cuda where there is one)"
-    )
-    group.add_argument(
-        "--dtype",
-        choices=("float32", "bfloat16", "auto"),
-        default=default,
-        help="bfloat16 may part from autoregressive at near-ties; auto: the faster one on this CPU, "
-        "measured once (default: auto in the app, float32 elsewhere)",
-    )
-    group.add_argument(
-        "--draft-dtype",
-        choices=("float32", "bfloat16"),
-        default=default,
-        help="of the drafter (default: as --dtype)",
-    )
-
-
-def _add_server(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group(
-        "SGLang", "Words after -- go to sglang.launch_server; see docs/deploy.md."
-    )
-    group.add_argument(
-        "--engine",
-        choices=("torch", "sglang"),
-        default="torch",
-        help="sglang: the app starts an SGLang server of its own, with --target and --draft (default torch)",
-    )
-    group.add_argument("--attach", type=_url, metavar="URL", help="use a server that was started elsewhere")
-    group.add_argument("--trace-dir", type=Path, metavar="DIR", help="where that server writes its traces")
 
 
 def _require_engine_words(args: argparse.Namespace) -> None:
@@ -674,51 +645,12 @@ def _make_folder_of(out: Path) -> None:
     print(f"{folder}: folder made", file=sys.stderr)
 
 
-def _modes(text: str) -> list[str]:
-    modes = text.split(",")
-    unknown = [mode for mode in modes if mode not in MODES]
-    if unknown or len(set(modes)) < len(modes):
-        raise argparse.ArgumentTypeError(f"{text!r}: must list ar, dflash, ddtree, each once at most")
-    return modes
-
-
 def _is_same(one: Path, other: Path) -> bool:
     return one.exists() and other.exists() and one.samefile(other)
 
 
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdecimal()):
-        raise argparse.ArgumentTypeError(f"{text!r}: must be a whole number >= 0")
-    return int(text)
-
-
-def _port(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and len(text) < 6 and int(text) < 65536):
-        raise argparse.ArgumentTypeError(f"{text!r}: must be a port from 1 to 65535, or 0 for any free one")
-    return int(text)
-
-
-def _url(text: str) -> str:
-    if not re.fullmatch(r"https?://[^\s/]+/?", text):
-        raise argparse.ArgumentTypeError(f"{text!r}: must be an address such as http://127.0.0.1:30000")
-    return text
-
-
-def _range(text: str) -> range:
-    found = re.fullmatch(r"([0-9]*):([0-9]*)", text)
-    if found is None or (found[1] and found[2] and int(found[1]) >= int(found[2])):
-        raise argparse.ArgumentTypeError(f"{text!r}: must be A:B with A < B, as in 0:20; A: and :B do, too")
-    return range(int(found[1] or 0), int(found[2] or sys.maxsize))
-
-
 def _size(count: int) -> str:
     return f"{count / 1e6:.1f} MB" if count >= 100_000 else f"{count / 1e3:.0f} kB"
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: must be a whole number >= 1")
-    return int(text)
 
 
 if __name__ == "__main__":

@@ -28,9 +28,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "temptest_report": {"temptest"},
     "app": {"tree", "trace", "check", "analysis", "engines", "viewer"},
     "terminal": {"engines"},
+    "arguments": {"engines"},
     "cli": {
         *("tree", "trace", "check", "analysis", "engines", "viewer", "app"),
-        *("bench", "temptest", "temptest_report", "terminal"),
+        *("bench", "temptest", "temptest_report", "terminal", "arguments"),
     },
     "errors": set(),
     "__init__": set(),

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from ddviz.check import losslessness as c
+from ddviz.check import one_step as o
 from ddviz.check import samplers as s
 from ddviz.check.gtest import against_law
 from ddviz.check.law import biased_law, children_of, exact_law
@@ -114,9 +115,9 @@ def test_tree_accept_samples_from_the_law(threshold):
     )  # fmt: skip
     seen = Counter(tuple(path.emitted.tolist()) for path in accepted_paths(acceptance, n))
     law = biased_law(tokens, children_of(parents), probs, 4, threshold)
-    assert c.against_the_law(seen, law).p_value > c.ALARM
+    assert o.against_the_law(seen, law).p_value > c.ALARM
     other = biased_law(tokens, children_of(parents), probs, 4, 0.8)
-    assert c.against_the_law(seen, other).p_value < c.ALARM
+    assert o.against_the_law(seen, other).p_value < c.ALARM
 
 
 # ------------------------------------------------------------------ the embedded engine
@@ -162,11 +163,11 @@ def test_the_bias_that_is_said_to_be_found_is_found(pair):
     engine = TorchEngine(pair)
     [row, _] = c.acceptance_rows(engine, PARAMS, 600, 0, quiet)
     found = float(row.finds.split()[1])
-    step = c.small_step(engine, PARAMS, 0)
-    law = c.law_of(step)
-    probs = c.probs_of(step)
+    step = o.small_step(engine, PARAMS, 0)
+    law = o.law_of(step)
+    probs = o.probs_of(step)
     biased = msgspec.structs.replace(PARAMS, threshold_acc=found)
-    tests = [c.against_the_law(c.draws_of_twin(step, probs, biased, 600, seed), law) for seed in range(10)]
+    tests = [o.against_the_law(o.draws_of_twin(step, probs, biased, 600, seed), law) for seed in range(10)]
     assert sum(test.p_value >= c.ALARM for test in tests) <= 1
 
 
