@@ -18,7 +18,6 @@ from sglang.srt.model_executor.forward_batch_info import ForwardMode
 
 from ddviz.check.doctor import examine
 from ddviz.engines.sglang_plugin.tracing.builtin import start, table
-from ddviz.engines.sglang_plugin.tracing.builtin.step import BuiltinStep
 from ddviz.trace import load
 from tests.engines.sglang_plugin import twins
 from tests.with_sglang.test_worker import ROW_WIDTH, VOCABULARY, Request, Tables, sampling_info
@@ -112,17 +111,7 @@ class Server:
         self.target = SimpleNamespace(model_runner=self.runner)
         verify = table.HOOKS["sglang.srt.managers.tp_worker.TpModelWorker.forward_batch_generation"].function
         self.target.forward_batch_generation = functools.partial(verify, self.forward, self.target)
-        self.tracer = twins.new_tracer(
-            folder,
-            block_size=path_len,
-            budget=None,
-            topk_cap=None,
-            vocab_size=VOCABULARY,
-            row_width=ROW_WIDTH,
-            algorithm=algorithm,
-            score_kind="prob" if algorithm == "EAGLE" else "none",
-            kind=BuiltinStep,
-        )
+        self.tracer = twins.new_builtin_tracer(folder, algorithm, path_len, VOCABULARY, ROW_WIDTH)
 
     def forward(self, _worker, batch, forward_batch=None, **_):
         ids = (batch if forward_batch is None else forward_batch).input_ids

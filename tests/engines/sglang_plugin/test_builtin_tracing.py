@@ -12,7 +12,7 @@ import torch
 from ddviz.check.doctor import examine
 from ddviz.engines.sglang_plugin.tracing import reading
 from ddviz.engines.sglang_plugin.tracing.builtin import dflash, eagle, kernels, start, target
-from ddviz.engines.sglang_plugin.tracing.builtin.step import UNSEEN, BuiltinStep, UnderWay
+from ddviz.engines.sglang_plugin.tracing.builtin.step import UNSEEN, UnderWay
 from ddviz.trace import load
 from ddviz.trace.render import render_step
 from ddviz.tree import compile_ddtree_retrieve, node_positions, target_probs, tree_mask
@@ -40,17 +40,7 @@ class Engine:
         self.algorithm, self.folder = algorithm, folder
         self.parents = np.array(PARENTS[algorithm], np.int32)
         self.width, self.path_len = len(self.parents), PATH_LEN[algorithm]
-        self.tracer = twins.new_tracer(
-            folder,
-            block_size=self.path_len,
-            budget=None,
-            topk_cap=None,
-            vocab_size=VOCABULARY,
-            row_width=ROW_WIDTH,
-            algorithm=algorithm,
-            score_kind="prob" if algorithm == "EAGLE" else "none",
-            kind=BuiltinStep,
-        )
+        self.tracer = twins.new_builtin_tracer(folder, algorithm, self.path_len, VOCABULARY, ROW_WIDTH)
         generator = torch.Generator().manual_seed(1)
         self.table = torch.randn((VOCABULARY, VOCABULARY), generator=generator) * 2
         self.draft = self.table + torch.randn((VOCABULARY, VOCABULARY), generator=generator)
@@ -77,11 +67,11 @@ class Engine:
             tokens = launched.next_token_ids.view(len(reqs), -1)
             taken = [row[:n].tolist() for row, n in zip(tokens, launched.accept_lens.tolist(), strict=True)]
             if under_way:
-                self._settle(reqs, *under_way)
+                twins.settle(self.tracer, reqs, *under_way)
             under_way = launched, taken
             for i, req in enumerate(reqs):
                 req.length, req.root = int(launched.new_seq_lens[i]), taken[i][-1]
-        self._settle(reqs, *under_way)
+        twins.settle(self.tracer, reqs, *under_way)
         assert UnderWay.step is None
         self.tracer.writer.close(30)
         return {load(path).header.request_id: load(path) for path in sorted(self.folder.glob("*.ddviz"))}
@@ -99,14 +89,6 @@ class Engine:
             has_grammar=False,
             sampling_info=SimpleNamespace(**info),
         )
-
-    def _settle(self, reqs, result, taken):
-        ended = [req.finished() or req.is_retracted for req in reqs]
-        before = [len(req.output_ids) for req in reqs]
-        for req, tokens, over in zip(reqs, taken, ended, strict=True):
-            if not over:
-                req.take(tokens)
-        self.tracer.settled(reqs, ended, before, result)
 
     def _step(self, batch):
         bs, width, lens = len(batch.reqs), self.width, batch.seq_lens

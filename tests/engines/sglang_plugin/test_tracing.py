@@ -23,6 +23,7 @@ from ddviz.engines.sglang_plugin.tracing.tracer import (
 from ddviz.engines.sglang_plugin.tree_kernels import build_trees, compile_trees
 from ddviz.trace import load
 from ddviz.tree import follow_verified_tree, sample_tree_paths, target_probs
+from tests.engines.sglang_plugin import twins
 from tests.engines.sglang_plugin.twins import new_tracer, note_rejected
 
 VOCABULARY, BLOCK, BUDGET, CAP, CANDIDATES = 24, 4, 6, 3, 6
@@ -140,12 +141,7 @@ class Engine:
         return result, taken
 
     def settle(self, reqs, result, taken):
-        ended = [req.finished() or req.is_retracted for req in reqs]
-        before = [len(req.output_ids) for req in reqs]
-        for req, tokens, over in zip(reqs, taken, ended, strict=True):
-            if not over:
-                req.take(tokens)
-        self.tracer.settled(reqs, ended, before, result)
+        twins.settle(self.tracer, reqs, result, taken)
 
     def run(self, reqs):
         """With overlap: a step is launched before the last one's result is taken."""

@@ -3,6 +3,7 @@
 import numpy as np
 import torch
 
+from ddviz.engines.sglang_plugin.tracing.builtin.step import BuiltinStep
 from ddviz.engines.sglang_plugin.tracing.ring import Ring
 from ddviz.engines.sglang_plugin.tracing.slots import Slots
 from ddviz.engines.sglang_plugin.tracing.tracer import Tracer
@@ -45,6 +46,31 @@ def new_tracer(
     slots = Slots(ring_slots, 200_000)
     writer = TraceWriter(slots, lambda token: bytes([97 + token]) if 0 <= token < 100 else None)
     return Tracer(folder, header, Ring(slots, "cpu"), writer, kind, row_width, default_level)
+
+
+def new_builtin_tracer(folder, algorithm, path_len, vocab_size, row_width):
+    """Of an algorithm of SGLang's own."""
+    return new_tracer(
+        folder,
+        block_size=path_len,
+        budget=None,
+        topk_cap=None,
+        vocab_size=vocab_size,
+        row_width=row_width,
+        algorithm=algorithm,
+        score_kind="prob" if algorithm == "EAGLE" else "none",
+        kind=BuiltinStep,
+    )
+
+
+def settle(tracer, reqs, result, taken):
+    """The scheduler takes a result: tokens to each request that has not ended, then the tracer is told."""
+    ended = [req.finished() or req.is_retracted for req in reqs]
+    before = [len(req.output_ids) for req in reqs]
+    for req, tokens, over in zip(reqs, taken, ended, strict=True):
+        if not over:
+            req.take(tokens)
+    tracer.settled(reqs, ended, before, result)
 
 
 def verify_tree_greedy(
