@@ -16,16 +16,13 @@ import sys
 import time
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
 from ddviz.bench import read_prompts
 from ddviz.engines.base import GenerateParams
 from ddviz.engines.torch_engine.fetch import demo_drafter
+from scripts.gpu.checks.accept_length import TABLE
 
-# all 60 prompts: setting -> temperature -> tokens per step; ddviz/models/smollm2-135m-dflash/README.md
-TABLE = {
-    "linear": {0.0: 2.68, 0.6: 2.17, 1.0: 1.50},
-    "16-4": {0.0: 3.35, 0.6: 2.79, 1.0: 1.82},
-    "64-0": {0.0: 3.93, 0.6: 3.29, 1.0: 2.21},
-}
 SETTINGS = {
     "ar": {"mode": "ar"},
     "linear": {"mode": "dflash"},

@@ -48,6 +48,19 @@ from ddviz.engines.sglang_plugin.verify_input import DDTreeVerifyInput
 MOST_CAPTURED = 32  # requests; in larger batches the device is the slower one
 
 
+def keep_dtype_of_embeddings(runner: Any) -> None:
+    """SGLang's eager forward makes input embeddings bfloat16 whatever the drafter's dtype: give it ours."""
+    of_sglang = runner._extend_forward_kwargs
+
+    def kwargs_of(forward_batch: ForwardBatch, pp_proxy_tensors: Any) -> dict[str, Any]:
+        kwargs = of_sglang(forward_batch, pp_proxy_tensors)
+        if forward_batch.input_embeds is not None:
+            kwargs["input_embeds"] = forward_batch.input_embeds
+        return kwargs
+
+    runner._extend_forward_kwargs = kwargs_of
+
+
 class DDTreeWorker(DFlashWorkerV2):
     """DFLASH's worker with a tree where it has a chain.
 
@@ -64,6 +77,7 @@ class DDTreeWorker(DFlashWorkerV2):
         # backends and graph runners read T from the published ones.
         server_args.override("ddviz", speculative_num_draft_tokens=server_args.speculative_dflash_block_size)
         super().__init__(server_args, gpu_id, ps, nccl_port, target_worker)
+        keep_dtype_of_embeddings(self.draft_model_runner)
         lm_head = getattr(target_worker.model_runner.model, "lm_head", None)
         self.candidates = self.topk_cap if trace_folder() is None else max(self.topk_cap, RECORDED_CANDIDATES)
         self.head = DraftHead(lm_head, self.block_size, k=self.candidates, tp_group=get_tp_group())

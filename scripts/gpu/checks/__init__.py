@@ -47,7 +47,12 @@ ENGINES: dict[str, dict[str, Any]] = {
     "wide-many": {**WIDE, **MANY},
     "tree-seeded": {**TREE, "enable_deterministic_inference": True},
     "tree-asked": {**TREE, "enable_custom_logit_processor": True, "grammar_backend": "llguidance"},
-    "ar-asked": {"enable_custom_logit_processor": True, "grammar_backend": "llguidance"},
+    # without overlap: with it, SGLang's penalties count a token a step late
+    "ar-asked": {
+        "enable_custom_logit_processor": True,
+        "grammar_backend": "llguidance",
+        "disable_overlap_schedule": True,
+    },
     "ar-bf16": {"dtype": "bfloat16"},
     "dflash-bf16": {**DFLASH, "dtype": "bfloat16"},
     "tree-bf16": {**TREE, "dtype": "bfloat16"},
@@ -84,3 +89,12 @@ class Verdict:
 
 
 Engines = Mapping[str, EngineProcess]
+
+
+def refusal(engine: EngineProcess, prompt: list[int], params: dict[str, Any]) -> str | None:
+    """The sentence of a refusal, None where the request was served."""
+    try:
+        engine.generate([prompt], params)
+    except RuntimeError as error:
+        return str(error)
+    return None

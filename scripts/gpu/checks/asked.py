@@ -3,8 +3,7 @@
 import json
 from collections import Counter
 
-from scripts.gpu.checks import Context, Engines, Verdict
-from scripts.gpu.lab import EngineProcess
+from scripts.gpu.checks import Context, Engines, Verdict, refusal
 
 NEEDS = ("ar-asked", "tree-asked")
 SCHEMA = {
@@ -45,19 +44,10 @@ def run(engines: Engines, context: Context) -> Verdict:
         ({"custom_params": {"ddtree": {"topk_cap": 5}}}, "topk_cap"),
         ({"custom_params": {"ddtree": {"width": 5}}}, "width"),
     ):
-        sentence = _refusal(engines["tree-asked"], prompts[0], {"max_new_tokens": 4, **params})
+        sentence = refusal(engines["tree-asked"], prompts[0], {"max_new_tokens": 4, **params})
         verdict.figures.append(f"refused: {sentence}")
         verdict.claim(sentence is not None and word in sentence, f"{params} was not refused: {sentence}")
     return verdict
-
-
-def _refusal(engine: EngineProcess, prompt: list[int], params: dict) -> str | None:
-    """The sentence of a refusal, None where the request was served."""
-    try:
-        engine.generate([prompt], params)
-    except RuntimeError as error:
-        return str(error)
-    return None
 
 
 def _equal(

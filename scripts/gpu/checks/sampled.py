@@ -13,7 +13,7 @@ import torch
 
 from ddviz.check.gtest import NOTHING, GTest, against_law
 from ddviz.tree import target_probs
-from scripts.gpu.checks import Context, Engines, Verdict
+from scripts.gpu.checks import Context, Engines, Verdict, refusal
 
 NEEDS = ("tree-many", "tree-seeded", "tree")
 REQUESTS = 20_000
@@ -105,7 +105,8 @@ def _seeds(verdict: Verdict, engines: Engines, context: Context) -> None:
     )
     verdict.claim(same == 8, "a seeded request did not repeat")
     verdict.claim(differ >= 6, "other seeds gave the same outputs")
-    refused = engines["tree"].generate([prompts[0]], params[0])[0]
-    message = str(refused.finish)
-    verdict.figures.append(f"a seed without determinism: {message[:160]}")
-    verdict.claim("sampling_seed" in message, "a seed was ignored where it cannot be honoured")
+    sentence = refusal(engines["tree"], prompts[0], params[0])
+    verdict.figures.append(f"a seed without determinism: {sentence}")
+    verdict.claim(
+        sentence is not None and "sampling_seed" in sentence, "a seed was ignored where it cannot be honoured"
+    )
