@@ -72,7 +72,7 @@ def judge_traces(
 
 
 def _costs(verdict: Verdict, engines: Engines, context: Context) -> None:
-    """Tokens/s against the engine without tracing in the same round; the engines take turns at being first."""
+    """Tokens/s against the engine without tracing in the same round; each engine is first in turn."""
     for batch in MOST_COST["traced"]:
         prompts = context.prompts[: max(batch, ONE_BY_ONE)]
         rounds: list[dict[str, float]] = []
