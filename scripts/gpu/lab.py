@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 START_LIMIT_S = 400
-PORTS = itertools.count(41000, 10)  # one engine needs a few
+PORTS = itertools.count(41000 + 200 * (os.getpid() % 50), 10)  # one engine needs a few; runs go side by side
 DEFAULTS: dict[str, Any] = {
     "dtype": "float32",
     "attention_backend": "triton",
@@ -134,6 +134,15 @@ class EngineProcess:
         """Free slots of the KV pool, each time that it changed while idle."""
         return [line["free"] for line in self._step_lines() if "free" in line]
 
+    def steps(self) -> list[dict[str, Any]]:
+        """Every step so far: accept_lens by request, whether a graph ran, and when the scheduler took it."""
+        return [line for line in self._step_lines() if "accept_lens" in line]
+
+    @property
+    def pid(self) -> int:
+        """The engine's first process, from which it starts all others."""
+        return self._process.pid
+
     def log_text(self) -> str:
         return self._log.read_text(errors="replace")
 
@@ -162,7 +171,8 @@ class EngineProcess:
     def _step_lines(self) -> list[dict[str, Any]]:
         if self._steps is None or not self._steps.exists():
             return []
-        return [json.loads(line) for line in self._steps.read_text().splitlines()]
+        whole = self._steps.read_text().rpartition("\n")[0]  # the last line may be under way
+        return [json.loads(line) for line in whole.splitlines()]
 
 
 class Lab:
@@ -237,7 +247,7 @@ def _install_plugin(folder: Path) -> None:
 
 # SGLang's kernels for RMSNorm, RoPE and SiLU know bf16 and fp16 only: in float32 its own PyTorch twins run.
 _PLUGIN = """
-import json, os
+import json, os, time
 from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
 NATIVE = ("layernorm.RMSNorm", "activation.SiluAndMul", "rotary_embedding.base.RotaryEmbedding")
@@ -261,7 +271,7 @@ def note_steps(note):
         counted = zip(batch.reqs, result.accept_lens.tolist())
         # with overlap one more step of a finished request is under way, which SGLang drops
         lens = {req.rid: int(n) for req, n in counted if not (req.finished() or req.is_retracted)}
-        note(accept_lens=lens, graph=bool(result.can_run_cuda_graph))
+        note(accept_lens=lens, graph=bool(result.can_run_cuda_graph), at=time.time())
 
     def idle(result, scheduler):
         free = scheduler.token_to_kv_pool_allocator.available_size() + scheduler.tree_cache.evictable_size()

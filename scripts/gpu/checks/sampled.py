@@ -7,6 +7,7 @@ shows that the test can.
 """
 
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
@@ -15,7 +16,6 @@ from ddviz.check.gtest import NOTHING, GTest, against_law
 from ddviz.tree import target_probs
 from scripts.gpu.checks import Context, Engines, Verdict, refusal
 
-NEEDS = ("tree-many", "tree-seeded", "tree")
 REQUESTS = 20_000
 LEAST = 300  # requests that share a prefix, for it to be tested
 ALARM = 1e-4  # per setting; five settings: 1 false alarm in 2,000 runs
@@ -26,17 +26,22 @@ SETTINGS = (
     {"temperature": 1.0, "top_p": 0.9},
     {"temperature": 0.6, "top_k": 20, "top_p": 0.9},
 )
+NEEDS = (*(f"tree-many-{i}" for i in range(len(SETTINGS))), "tree-seeded", "tree")
 
 
 def run(engines: Engines, context: Context) -> Verdict:
     verdict = Verdict()
-    reference = Reference(context)
     prompt = context.prompts[2]
-    for setting in SETTINGS:
-        answers = engines["tree-many"].generate(
-            [prompt] * REQUESTS, {**setting, "max_new_tokens": 3, "ignore_eos": True}
-        )
-        _test(verdict, setting, [tuple(a.output_ids) for a in answers], prompt, reference)
+
+    def outputs(name: str, setting: dict) -> list[tuple]:
+        params = {**setting, "max_new_tokens": 3, "ignore_eos": True}
+        return [tuple(a.output_ids) for a in engines[name].generate([prompt] * REQUESTS, params)]
+
+    with ThreadPoolExecutor() as pool:  # one engine a setting, side by side
+        runs = list(pool.map(outputs, NEEDS, SETTINGS))
+    reference = Reference(context)
+    for setting, tokens in zip(SETTINGS, runs, strict=True):
+        _test(verdict, setting, tokens, prompt, reference)
     _seeds(verdict, engines, context)
     return verdict
 
