@@ -12,7 +12,7 @@ import base64
 import hashlib
 import html
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,6 +41,8 @@ STYLES = (  # a later rule wins
     *("sheet", "views", "charts", "compare"),
 )
 
+OFFERED = ("mount", "compare", "pageSource: newPageSource", "readLink", "writeLink")
+
 _PAGE_CSS = "html,body{margin:0;height:100%}.ddviz-page{height:100vh;--ddviz-height:100vh}"
 _START_JS = """
 (() => {
@@ -67,16 +69,20 @@ class Assets(NamedTuple):
 
 
 @cache
-def assets() -> Assets:
-    """The viewer as one script. It carries its own styles, so that a page needs nothing but this string."""
+def assets(more: str = "", names: tuple[str, ...] = ()) -> Assets:
+    """The viewer as one script. It carries its own styles, so that a page needs nothing but this string.
+
+    more   further JavaScript in the same function, which sees all parts of the viewer
+    names  what of it `ddviz` offers beside the viewer's own
+    """
     css = "\n".join(_read(f"{name}.css") for name in STYLES)
     d3 = _read("vendor/d3-hierarchy.min.js")
     parts = "\n".join(_read(f"{name}.js") for name in FILES)
     js = (
         'const ddviz = (() => {\n"use strict";\nconst d3 = {};\n'
         f"(function (exports, module) {{\n{d3}\n}})(d3, {{}});\n"
-        f"const STYLESHEET = {_script_json(css)};\n{parts}\n"
-        "return { mount, compare, pageSource: newPageSource, readLink, writeLink };\n})();\n"
+        f"const STYLESHEET = {script_json(css)};\n{parts}\n{more}\n"
+        f"return {{ {', '.join([*OFFERED, *names])} }};\n}})();\n"
     )
     return Assets(js, css)
 
@@ -111,21 +117,33 @@ def page(
 ) -> str:
     """The HTML of a trace."""
     checked_page(trace, level, step)
-    js = assets().js
+    first, rest = data_elements(trace, level, progress)
+    begin = "" if step is None else f' data-step="{step}"'
+    return document(f"{trace.name} · ddviz", assets().js, _START_JS, first, rest, begin)
+
+
+def document(
+    title: str, js: str, start: str, first: Sequence[str], rest: Sequence[str] = (), begin: str = ""
+) -> str:
+    """A page that runs two scripts and makes no request.
+
+    js, start    the viewer; what mounts it on the page's one element, `.ddviz-page`
+    first, rest  elements before the scripts and after them
+    begin        attributes of `.ddviz-page`
+    """
     policy = (
-        f"default-src 'none'; script-src {_hash(js)} {_hash(_START_JS)}; "
+        f"default-src 'none'; script-src {_hash(js)} {_hash(start)}; "
         f"style-src {_hash(_PAGE_CSS)}; base-uri 'none'; form-action 'none'"
     )
-    first, rest = _data(trace, level, progress or (lambda fraction: None))
     filled = {
         "policy": html.escape(policy, quote=True),
-        "title": html.escape(f"{trace.name} · ddviz"),
-        "begin": "" if step is None else f' data-step="{step}"',
+        "title": html.escape(title),
+        "begin": begin,
         "page-css": _PAGE_CSS,
         "first": "\n".join(first),
         "rest": "\n".join(rest),
         "js": js,
-        "start": _START_JS,
+        "start": start,
     }
     return _fill(_read("page.html"), filled)
 
@@ -151,7 +169,9 @@ def page_sizes(trace: Trace) -> dict[Level, int]:
     return sizes
 
 
-def _data(trace: Trace, level: Level, progress: Callable[[float], None]) -> tuple[list[str], list[str]]:
+def data_elements(
+    trace: Trace, level: Level = "standard", progress: Callable[[float], None] | None = None
+) -> tuple[list[str], list[str]]:
     """The answers that the viewer will ask for, each in a script element that no browser runs.
 
     First what a first picture takes, which stands before the script; the rest is read while that is seen.
@@ -162,7 +182,8 @@ def _data(trace: Trace, level: Level, progress: Callable[[float], None]) -> tupl
     ]
     blocks = []
     for first in range(0, len(trace.steps), STEPS_PER_BLOCK):
-        progress(first / len(trace.steps))
+        if progress is not None:
+            progress(first / len(trace.steps))
         block = packer.pack(_block(trace, first, level))
         blocks.append(_element("steps", block, f'data-count="{STEPS_PER_BLOCK}"'))
     labels = _element("labels", deflate(packer.labels))
@@ -189,7 +210,7 @@ def _element(name: str, packed: str, *attributes: str) -> str:
     return f'<script type="text/plain" data-ddviz="{name}" {" ".join(attributes)}>{packed}</script>'
 
 
-def _script_json(data: Any) -> str:
+def script_json(data: Any) -> str:
     """JSON that can stand in a script element: no `<`, so no tag or comment; and no U+2028, U+2029."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
