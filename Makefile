@@ -58,8 +58,9 @@ bench-viewer: $(STAMP)  ## measure the viewer on a trace of 10,000 steps (long)
 traces: $(STAMP)  ## record the samples in traces/ anew
 	$(BIN)/python scripts/make_traces.py
 
-docs: $(STAMP)  ## generate docs/trace-format.md and its JSON Schema from the code
+docs: $(STAMP)  ## generate docs/trace-format.md, its JSON Schema and docs/doctor.md from the code
 	$(BIN)/python -m ddviz.trace.docs
+	$(BIN)/python -m ddviz.check.docs
 
 clean:  ## remove the virtual environments
 	rm -rf $(VENV) $(SGLANG)

@@ -182,7 +182,8 @@ def import_reference(args: argparse.Namespace) -> None:
 
 
 def doctor(args: argparse.Namespace) -> int:
-    from ddviz.check.doctor import examine_path, print_report
+    from ddviz.check.doctor import examine_path
+    from ddviz.check.report import print_report
 
     return print_report(examine_path(args.trace), as_json=args.json)
 

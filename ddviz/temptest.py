@@ -28,7 +28,7 @@ import msgspec
 
 from ddviz.analysis.diff import side_of
 from ddviz.analysis.stats import Group, stats
-from ddviz.check.doctor import examine
+from ddviz.check.doctor import examine, faults
 from ddviz.engines.base import BUSY, Engine, GenerateParams, Mode, ModelInfo
 from ddviz.errors import BadValueError, EngineError
 from ddviz.trace import Trace, load
@@ -341,7 +341,7 @@ def health_rows(bench: Bench, ran: dict[str, list[Trace]]) -> list[Row]:
 
 
 def doctor_row(traces: Sequence[Trace]) -> Row:
-    found = [(trace.name, findings) for trace in traces if (findings := examine(trace))]
+    found = [(trace.name, findings) for trace in traces if (findings := faults(examine(trace)))]
     row = Row(
         "doctor", "FAIL" if found else "PASS", f"{len(traces) - len(found)} of {len(traces)} traces clean"
     )

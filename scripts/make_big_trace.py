@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from ddviz.check.doctor import examine
+from ddviz.check.doctor import examine, faults
 from ddviz.errors import DdvizError
 from ddviz.trace import Recorder, Trace, load
 from ddviz.trace.schema import Commit, End, Step
@@ -33,7 +33,7 @@ def main() -> int:
     except DdvizError as error:
         print(f"make_big_trace: {error}", file=sys.stderr)
         return 1
-    findings = examine(big)
+    findings = faults(examine(big))
     print(
         f"{args.out}: {len(big.steps)} steps, {big.size / 1e6:.1f} MB, {len(findings)} findings of the doctor"
     )

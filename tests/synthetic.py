@@ -342,7 +342,16 @@ def _target_record(tree: DraftTree, logits: np.ndarray, probs: np.ndarray | None
             margin=float32_list(best[:, 0] - best[:, 1]),
             node_probs=_node_probs(tree, raw),
         ),
-        filtered=None if probs is None else schema.FilteredRows(node_probs=_node_probs(tree, probs)),
+        filtered=None if probs is None else _filtered_record(tree, probs),
+    )
+
+
+def _filtered_record(tree: DraftTree, probs: np.ndarray) -> schema.FilteredRows:
+    best = np.argsort(-probs, axis=1, kind="stable")[:, :TARGET_TOP]
+    return schema.FilteredRows(
+        node_probs=_node_probs(tree, probs),
+        top_ids=best.tolist(),
+        top_probs=display_rows(np.take_along_axis(probs, best, axis=1)),
     )
 
 

@@ -1,4 +1,4 @@
-"""Imports point one way: tree <- trace <- {analysis, engines, viewer}, engines <- check, all <- app, cli."""
+"""Imports point one way: tree <- trace <- {viewer, {analysis, engines} <- check}, all <- app, cli."""
 
 import ast
 import subprocess
@@ -19,7 +19,7 @@ STANDARD = sys.stdlib_module_names
 MAY_IMPORT: dict[str, set[str]] = {
     "tree": set(),
     "trace": {"tree"},
-    "check": {"tree", "trace", "engines"},  # audit and losslessness run models, the doctor does not
+    "check": {"tree", "trace", "analysis", "engines"},  # audit, losslessness run models, the doctor does not
     "analysis": {"tree", "trace"},
     "engines": {"tree", "trace"},
     "viewer": {"tree", "trace"},

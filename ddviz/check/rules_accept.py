@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ddviz.check.rules import DRAFTED, Fault, step_rule
-from ddviz.check.views import StepView
+from ddviz.check.views import StepView, Table, table_of
 from ddviz.trace.schema import Sampling
 from ddviz.tree import is_greedy
 from ddviz.tree.accept import MIN_THRESHOLD_ACC
@@ -63,9 +64,11 @@ def node_probs(view: StepView) -> Iterator[Fault]:
         "filtered": target.filtered.node_probs if target.filtered else None,
     }
     for name, probs in lists.items():
+        if probs is None or (view.depths and _are_probabilities(table_of(probs), np.array(parents))):
+            continue
         sums: dict[int, float] = {}
         met = set[tuple[int, int]]()  # what is met twice among siblings is rule sibling-tokens' business
-        for node, p in enumerate(probs or []):
+        for node, p in enumerate(probs):
             if node == 0 or p is None:
                 continue
             if not 0 <= p <= 1 + MASS_TOLERANCE:
@@ -272,6 +275,14 @@ def zero_probability(view: StepView) -> Iterator[Fault]:
         yield Fault(
             f"the bonus {view.step.accept.bonus} has probability 0 in a residual of {sampling.residual_sum}"
         )
+
+
+def _are_probabilities(probs: Table, parents: NDArray[np.intp]) -> bool:
+    """Whether `node_probs` surely has nothing to say: what siblings of one token sum to is not looked at."""
+    own = np.where(np.isnan(probs), 0.0, probs)[1:]
+    if not ((own >= 0) & (own <= 1 + MASS_TOLERANCE)).all():
+        return False
+    return bool((np.bincount(parents[1:], own) <= 1 + MASS_TOLERANCE).all())
 
 
 def _replayable(view: StepView) -> Sampling | None:

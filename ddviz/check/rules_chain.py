@@ -81,7 +81,7 @@ def incomplete(view: TraceView) -> Iterator[Fault]:
         yield Fault(f"steps {dropped.first} to {dropped.last} were dropped: {dropped.reason}")
     if trace.damage is not None:
         yield Fault(trace.damage)
-    elif trace.end is None:
+    elif trace.end is None and not view.growing:
         yield Fault(f"there is no end event after {len(view.outlines)} steps")
     if trace.end is not None and trace.end.finish_reason == "error":
         yield Fault(f"the engine ended the request with an error: {trace.end.message or 'no message'}")

@@ -10,11 +10,14 @@ to half a unit of the fifth digit of each (`rounding`), and a comparison speaks 
 
 from collections.abc import Iterator
 from itertools import pairwise
-from math import exp, inf
+from math import exp, inf, isnan
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ddviz.check.rules import DDTREE, DRAFTED, POSITION_DRAFTED, Fault, step_rule
-from ddviz.check.views import FLOAT32_ULP, StepView, rounding
+from ddviz.check.views import FLOAT32_ULP, StepView, Table, rounding, table_of
 
 LOGPROB_ABOVE_ZERO = 1e-5  # float32 rounding of a log-softmax
 MASS_TOLERANCE = 1e-3  # sum of up to 1,024 probabilities whose logarithms were cut to 5 digits
@@ -33,10 +36,11 @@ def draft_rows(view: StepView) -> Iterator[Fault]:
     for depth, ids in enumerate(draft.top_ids, start=1):
         if len(set(ids)) != len(ids):
             yield Fault(f"the candidates of depth {depth} hold a token twice")
-    for depth, row in enumerate(draft.top_logprobs or [], start=1):
-        message = _row_fault(row)
+    table = view.draft_table
+    for row in np.flatnonzero(_wrong_rows(table)).tolist() if table is not None else ():
+        message = _row_fault((draft.top_logprobs or [])[row])
         if message:
-            yield Fault(f"the log-probabilities of depth {depth} {message}")
+            yield Fault(f"the log-probabilities of depth {row + 1} {message}")
 
 
 @step_rule(
@@ -77,16 +81,18 @@ def scores(view: StepView) -> Iterator[Fault]:
         return
     if tree.scores[0] != 0:
         yield Fault(f"the root's score is {tree.scores[0]}, must be 0", 0)
-    for node in range(1, view.n) if view.depths else ():
-        score, above, logprob = tree.scores[node], tree.scores[tree.parents[node]], view.draft_logprob(node)
-        if score is None or above is None or logprob is None:
-            continue
-        if abs(score - (above + logprob)) > rounding(logprob) + 2 * FLOAT32_ULP * abs(score):
-            yield Fault(
-                f"score {score:.7g}, must be {above + logprob:.7g} "
-                f"(node {tree.parents[node]}: {above:.7g}, log-probability {logprob:.5g})",
-                node,
-            )
+    logprobs = view.draft_logprobs
+    if logprobs is None:
+        return
+    found, above = table_of(tree.scores), np.array(tree.parents)
+    expected = found[above] + logprobs
+    tolerance = rounding(logprobs) + 2 * FLOAT32_ULP * np.abs(found)
+    for node in np.flatnonzero(np.abs(found - expected) > tolerance).tolist():
+        yield Fault(
+            f"score {found[node]:.7g}, must be {expected[node]:.7g} "
+            f"(node {above[node]}: {found[above[node]]:.7g}, log-probability {logprobs[node]:.5g})",
+            node,
+        )
 
 
 @step_rule(
@@ -163,37 +169,46 @@ class _Score(NamedTuple):
     def high(self) -> float:
         return self.score + self.error
 
-    def plus(self, logprob: float, parent: int, rank: int) -> "_Score":
+    def plus(self, logprob: float, error: float, parent: int, rank: int) -> "_Score":
         score = self.score + logprob
-        return _Score(score, self.error + rounding(logprob) + FLOAT32_ULP * abs(score), parent, rank)
+        return _Score(score, self.error + error + FLOAT32_ULP * abs(score), parent, rank)
 
 
 def _scores_from_draft(view: StepView) -> list[_Score] | None:
     """Scores [n] summed from the recorded draft; None where a node has no log-probability there."""
-    tree, found = view.step.tree, [_Score(0.0, 0.0)]
-    if view.depths is None or tree.ranks is None or view.step.draft is None:
+    tree, found, logprobs = view.step.tree, [_Score(0.0, 0.0)], view.draft_logprobs
+    if logprobs is None or tree.ranks is None or np.isnan(logprobs[1:]).any():
         return None
-    for node in range(1, view.n):
-        logprob = view.draft_logprob(node)
-        if logprob is None:
-            return None
-        found.append(found[tree.parents[node]].plus(logprob, tree.parents[node], tree.ranks[node]))
+    errors = rounding(logprobs).tolist()
+    for node, logprob in enumerate(logprobs.tolist()[1:], start=1):
+        parent = tree.parents[node]
+        found.append(found[parent].plus(logprob, errors[node], parent, tree.ranks[node]))
     return found
 
 
 def _candidates(view: StepView, taken: list[_Score]) -> Iterator[_Score]:
     """What a heap would still hold: below each node, the first rank that is no child of it."""
-    tree, header = view.step.tree, view.header
-    ranks, depths = tree.ranks or [], view.depths or []  # `_scores_from_draft` had both
-    limits = [header.topk_cap or inf, header.budget or inf, header.vocab_size or inf]
+    tree, header, table = view.step.tree, view.header, view.draft_table
+    if table is None or tree.ranks is None or view.depths is None:
+        return
+    limit = min(header.topk_cap or inf, header.budget or inf, header.vocab_size or inf, table.shape[1])
+    logprobs, errors = table.tolist(), rounding(table).tolist()
     used_ranks: list[set[int]] = [set() for _ in range(view.n)]
     for node in range(1, view.n):
-        used_ranks[tree.parents[node]].add(ranks[node])
+        used_ranks[tree.parents[node]].add(tree.ranks[node])
     for node, used in enumerate(used_ranks):
-        rank = next(rank for rank in range(len(used) + 1) if rank not in used)
-        logprob = view.draft_logprob_at(depths[node] + 1, rank)
-        if logprob is not None and rank < min(limits):
-            yield taken[node].plus(logprob, node, rank)
+        depth, rank = view.depths[node], 0
+        while rank in used:
+            rank += 1
+        if depth < len(logprobs) and rank < limit and not isnan(logprobs[depth][rank]):
+            yield taken[node].plus(logprobs[depth][rank], errors[depth][rank], node, rank)
+
+
+def _wrong_rows(table: Table) -> NDArray[np.bool_]:
+    """Rows [B-1] of the draft that `_row_fault` has something to say about, or nearly."""
+    rises = (np.diff(table, axis=1) > 0).any(axis=1)
+    heavy = np.exp(table).sum(axis=1) > 1 + MASS_TOLERANCE / 2
+    return np.asarray(np.isnan(table).any(axis=1) | rises | heavy | (table > LOGPROB_ABOVE_ZERO).any(axis=1))
 
 
 def _row_fault(row: list[float | None]) -> str | None:

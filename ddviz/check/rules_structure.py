@@ -25,8 +25,8 @@ MOST_IDLE_PROB = 1e-4  # target_prob below which a token counted twice is not wo
 def shapes(view: StepView) -> Iterator[Fault]:
     """Arrays of a step agree in length: tree and target lists are n long, the kernel's arrays T, with n <= T.
 
-    Rows of one table are equally long, the mask has T rows of bits, and an AR step has one node. While this
-    rule speaks, the step's other rules are silent.
+    Rows of one table are equally long, at least 1, the mask has T rows of bits, and an AR step has one node.
+    While this rule speaks, the step's other rules are silent.
     """
     step, n, width = view.step, view.n, view.width
     yield from _wrong_lengths(tree_lengths(step.tree), n, "n")
@@ -35,6 +35,8 @@ def shapes(view: StepView) -> Iterator[Fault]:
         yield from _wrong_lengths(target_lengths(step.target.raw, "target.raw"), n, "n")
         if step.target.filtered is not None:
             yield from _wrong_lengths(target_lengths(step.target.filtered, "target.filtered"), n, "n")
+            yield from _ragged_target(step.target.filtered, "target.filtered")
+        yield from _ragged_target(step.target.raw, "target.raw")
     if step.sampling is not None:
         yield from _wrong_lengths({"sampling.coins": step.sampling.coins}, n, "n")
     if step.draft is not None:
@@ -179,6 +181,8 @@ def mask(view: StepView) -> Iterator[Fault]:
     if view.step.mask is None or view.depths is None:
         return
     n = view.n
+    if view.step.mask.startswith(_mask_of(view.step.tree.parents, view.width)):
+        return
     found = unpack_mask(view.step.mask, view.width)[:n]
     wanted = tree_mask(np.array(view.step.tree.parents), view.width)[:n]
     cause = _mask_cause(found[:, :n], wanted[:, :n])
@@ -264,6 +268,12 @@ def _ragged_draft(draft: Draft, block_size: int | None) -> Iterator[Fault]:
         yield Fault("draft.top_logprobs has another shape than draft.top_ids")
 
 
+def _ragged_target(rows: TargetRows | FilteredRows, name: str) -> Iterator[Fault]:
+    widths = {len(row) for table in (rows.top_ids, rows.top_probs) for row in table or []}
+    if len(widths) > 1 or 0 in widths:
+        yield Fault(f"the rows of {name}.top_ids and top_probs hold {sorted(widths)} values, must be as many")
+
+
 def _wrong_counts(view: StepView) -> Iterator[Fault]:
     step, n, width = view.step, view.n, view.width
     if not 1 <= n <= width:
@@ -282,6 +292,14 @@ def _wrong_counts(view: StepView) -> Iterator[Fault]:
             f"accept.index holds {len(accept.index)} and predicts {len(accept.predicts)} values, "
             "must be as many, and at least 1"
         )
+
+
+def _mask_of(parents: list[int], width: int) -> bytes:
+    """The rows of the nodes as `pack_mask` has them. Parents come before their children."""
+    rows = [1]
+    for node, parent in enumerate(parents[1:], start=1):
+        rows.append(rows[parent] | 1 << node)
+    return b"".join(row.to_bytes(-(-width // 8), "little") for row in rows)
 
 
 def _mask_cause(found: np.ndarray, wanted: np.ndarray) -> str | None:

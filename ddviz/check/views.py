@@ -1,25 +1,30 @@
-"""What the doctor's rules look at: a step with what follows from it, and the outline of a whole trace.
+"""What the doctor's rules look at: a step with what follows from it, a trace in outline, a folder.
 
 In:  Header and Step, or a Trace.
-Out: StepView, TraceView.
+Out: StepView, TraceView, FolderView.
 Not here: any judgement (rules_*.py).
 
 A derived value is None where the arrays it follows from are absent or wrong. So a rule that needs the path is
 silent where the path itself is the fault, and the reader gets the cause without its echoes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from ddviz.analysis.batch import Places, may_share
 from ddviz.trace.reader import Trace
-from ddviz.trace.schema import Header, Step
+from ddviz.trace.schema import Batch, FilteredRows, Header, Step, TargetRows
 from ddviz.tree import depths_of, traverse
 
 FLOAT32_ULP = 2.0**-23
+Table = NDArray[np.float64]
 
 
 class StepView:
@@ -94,7 +99,7 @@ class StepView:
         """Whether the kernel stopped because a path holds no more than B nodes."""
         return self.header.block_size is not None and len(self.step.accept.index) >= self.header.block_size
 
-    @property
+    @cached_property
     def node_probs(self) -> list[float] | None:
         """target_prob per node as the acceptance used it, NaN where it is null; None = not recorded."""
         target = self.step.target
@@ -102,19 +107,33 @@ class StepView:
             return None
         return [float("nan") if p is None else p for p in target.filtered.node_probs]
 
-    def draft_logprob(self, node: int) -> float | None:
-        """Recorded log-probability of a node's token, by depth and rank; None where there is none."""
-        ranks = self.step.tree.ranks
-        if self.depths is None or ranks is None or node == 0:
-            return None
-        return self.draft_logprob_at(self.depths[node], ranks[node])
-
-    def draft_logprob_at(self, depth: int, rank: int) -> float | None:
+    @cached_property
+    def draft_table(self) -> Table | None:
+        """Recorded log-probabilities [B-1, K], NaN where one is null; None = not recorded."""
         draft = self.step.draft
-        if draft is None or draft.top_logprobs is None or not 1 <= depth <= len(draft.top_logprobs):
+        return None if draft is None or not draft.top_logprobs else table_of(draft.top_logprobs)
+
+    @cached_property
+    def draft_logprobs(self) -> Table | None:
+        """Of the tokens of the nodes [n], by depth and rank; NaN where there is none, as for the root."""
+        table, ranks = self.draft_table, self.step.tree.ranks
+        if table is None or self.depths is None or ranks is None:
             return None
-        row = draft.top_logprobs[depth - 1]
-        return row[rank] if 0 <= rank < len(row) else None
+        rows, columns = np.array(self.depths) - 1, np.array(ranks, np.float64)
+        known = (rows >= 0) & (rows < len(table)) & (columns >= 0) & (columns < table.shape[1])
+        found = np.full(self.n, np.nan)
+        found[known] = table[rows[known], columns[known].astype(np.intp)]
+        return found
+
+    @cached_property
+    def raw_tops(self) -> tuple[Table, Table] | None:
+        """Best tokens and their probabilities [n, m] of the raw rows; None = not recorded."""
+        return None if self.step.target is None else _tops(self.step.target.raw)
+
+    @cached_property
+    def filtered_tops(self) -> tuple[Table, Table] | None:
+        target = self.step.target
+        return None if target is None or target.filtered is None else _tops(target.filtered)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,29 +147,47 @@ class Outline:
     bonus: int
     num_accepted: int
     emitted: list[int]
+    n: int
+    drafted: bool | None  # the target's argmax after the root is among the draft's candidates; None = unknown
+    batch: Batch | None
+    slots: list[int]  # of its nodes
+    kept: list[int]  # slots that hold committed KV from this step on
+    times_us: dict[str, float]
     sound: bool  # rule `shapes` had nothing to say
 
 
 def outline_of(step: Step, sound: bool) -> Outline:
-    root = step.tree.tokens[0] if step.tree.tokens else None
-    accept = step.accept
+    tree, accept, commit = step.tree, step.accept, step.commit
     return Outline(
         step.index,
         step.prefix_len,
-        root,
+        tree.tokens[0] if tree.tokens else None,
         accept.predicts,
         accept.bonus,
         accept.num_accepted,
         step.emitted,
+        len(tree.tokens),
+        _is_drafted(step) if sound else None,
+        step.batch,
+        (step.slots or [])[: len(tree.tokens)],
+        commit.dst_slots if commit is not None else [],
+        step.times_us,
         sound,
     )
+
+
+def _is_drafted(step: Step) -> bool | None:
+    if step.draft is None or not step.draft.top_ids or step.target is None:
+        return None
+    return step.target.argmax[0] in step.draft.top_ids[0]
 
 
 class TraceView:
     """A trace and the outline of each of its steps, in file order."""
 
-    def __init__(self, trace: Trace, outlines: list[Outline]) -> None:
+    def __init__(self, trace: Trace, outlines: list[Outline], growing: bool = False) -> None:
         self.trace, self.outlines = trace, outlines
+        self.growing = growing  # an engine is still writing it
 
     @cached_property
     def restarts(self) -> dict[int, int]:
@@ -205,8 +242,63 @@ class TraceView:
         return counts
 
 
-def rounding(value: float, digits: int = 5) -> float:
+class Resident(NamedTuple):
+    """A trace as its neighbours in a folder see it: when it was under way, and where its KV lay."""
+
+    folder: Path
+    name: str
+    places: Places
+    outlines: list[Outline]
+    restarts: frozenset[int]  # places of the steps before which a prefill stands
+
+
+class FolderView:
+    """The traces of a folder."""
+
+    def __init__(self, residents: list[Resident]) -> None:
+        self.residents = residents
+
+    def servers(self) -> list[list[int]]:
+        """Places of traces that shared forwards of one server, directly or through others; none alone.
+
+        Where two of them name one forward that can't have been the same, traces of several servers lie in the
+        folder, and it can't be told which is whose: they are left out.
+        """
+        group, apart = list(range(len(self.residents))), set[int]()
+        order = sorted(group, key=lambda place: self.residents[place].places.created)
+        for k, a in enumerate(order):
+            for b in order[k + 1 :]:
+                if self.residents[b].places.created > self.residents[a].places.changed:
+                    break
+                shared = self._shared(a, b)
+                if shared is False:
+                    apart |= {a, b}
+                elif shared and group[a] != group[b]:
+                    group = [group[a] if number == group[b] else number for number in group]
+        servers = [[place for place in order if group[place] == number] for number in dict.fromkeys(group)]
+        return [server for server in servers if len(server) > 1 and not apart & set(server)]
+
+    def _shared(self, a: int, b: int) -> bool | None:
+        """Whether all forwards that two traces name by one id can have been the same; None: there is none."""
+        one, other = self.residents[a], self.residents[b]
+        both = one.places.by_batch.keys() & other.places.by_batch.keys()
+        is_one_engine = (one.places.engine, one.places.models) == (other.places.engine, other.places.models)
+        if not both or one.folder != other.folder or not is_one_engine:
+            return None
+        return all(may_share(one.places, other.places, one.places.by_batch[id].batch) for id in both)
+
+
+def _tops(rows: TargetRows | FilteredRows) -> tuple[Table, Table] | None:
+    if rows.top_ids is None or rows.top_probs is None:
+        return None
+    return table_of(rows.top_ids), table_of(rows.top_probs)
+
+
+def table_of(rows: Sequence[Sequence[float | None]] | Sequence[float | None]) -> Table:
+    """Numbers as float64, null as NaN. Token ids are exact, too."""
+    return np.array(rows, np.float64)
+
+
+def rounding(values: Table, digits: int = 5) -> Table:
     """Half a unit of the last of `digits` significant digits: how far a displayed value may be off."""
-    if value == 0:
-        return 0.0
-    return float(0.5 * 10.0 ** (np.floor(np.log10(abs(value))) - digits + 1))
+    return np.where(values == 0, 0.0, 0.5 * 10.0 ** (np.floor(np.log10(np.abs(values))) - digits + 1))

@@ -74,9 +74,10 @@ def traverse(next_token: NDArray[np.int64], next_sibling: NDArray[np.int64]) -> 
     Raises ValueError at a link out of range or a node met twice, so it ends on any input.
     """
     width = len(next_token)
+    first, following = next_token.tolist(), next_sibling.tolist()
     seen = {0}
     order: list[tuple[int, int]] = []
-    stack = [(int(next_token[0]), 0)] if width else []
+    stack = [(first[0], 0)] if width else []
     while stack:
         node, parent = stack.pop()
         if node == -1:
@@ -87,8 +88,8 @@ def traverse(next_token: NDArray[np.int64], next_sibling: NDArray[np.int64]) -> 
             raise ValueError(f"the links reach node {node} twice")
         seen.add(node)
         order.append((node, parent))
-        stack.append((int(next_sibling[node]), parent))
-        stack.append((int(next_token[node]), node))
+        stack.append((following[node], parent))
+        stack.append((first[node], node))
     return order
 
 

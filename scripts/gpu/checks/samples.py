@@ -8,7 +8,7 @@ import time
 
 from transformers import AutoTokenizer
 
-from ddviz.check.doctor import examine
+from ddviz.check.doctor import examine, faults
 from ddviz.trace import load
 from scripts.gpu.checks import Context, Engines, Verdict
 from scripts.gpu.checks.traced import WRITER_BEHIND_S
@@ -73,7 +73,7 @@ def _record(
         path.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(files[answer.meta["id"]], path)
         trace = load(path)
-        findings, steps = examine(trace), list(trace.steps)
+        findings, steps = faults(examine(trace)), list(trace.steps)
         accepted = sum(step.accept.num_accepted for step in steps)
         verdict.figures.append(
             f"{name}: {len(steps)} steps, accept length {1 + accepted / max(1, len(steps)):.2f}, "

@@ -8,7 +8,7 @@ import statistics
 import time
 from pathlib import Path
 
-from ddviz.check.doctor import examine
+from ddviz.check.doctor import examine, faults
 from ddviz.trace import load, schema
 from scripts.gpu.checks import Context, Engines, Verdict
 from scripts.gpu.lab import Answer, EngineProcess
@@ -50,7 +50,7 @@ def judge_traces(
         if trace is None or trace.end is None:
             verdict.failures.append(f"{name} left no whole trace")
             continue
-        findings, own = examine(trace), list(trace.steps)
+        findings, own = faults(examine(trace)), list(trace.steps)
         steps += own
         found += len(findings)
         dropped += sum(event.last - event.first + 1 for event in trace.dropped)
