@@ -136,6 +136,11 @@ def show(args: argparse.Namespace) -> None:
 def export(args: argparse.Namespace) -> None:
     from ddviz.trace import load
 
+    if args.lesson is not None:
+        _export_lesson(args)
+        return
+    if args.trace is None or args.to is None:
+        raise BadValueError("name a trace and a format: export FILE --to FORMAT, or a lesson: --lesson NAME")
     if args.level and args.to != "html":
         raise BadValueError("--level is for --to html; the other formats hold one step, whole")
     require_free(args.out, args.force and not _is_same(args.out, args.trace))
@@ -170,6 +175,24 @@ def _export_page(trace: "Trace", args: argparse.Namespace) -> None:
             trace, args.out, level, args.step, lambda done: progress("Writing the page", f"{done:4.0%}")
         )
     print(f"{args.out}: {_size(args.out.stat().st_size)}; it opens in any browser, offline", file=sys.stderr)
+
+
+def _export_lesson(args: argparse.Namespace) -> None:
+    """A lesson of the course, or one's own, as one page."""
+    from ddviz.learn.lesson import find_lesson
+    from ddviz.learn.page import export_lesson
+
+    given = [name for name in ("trace", "to", "step", "level") if getattr(args, name) not in (None, "html")]
+    if given:
+        raise BadValueError(
+            f"a lesson has its own trace and step, and is written as html; leave out {given[0]}"
+        )
+    require_free(args.out, args.force and not _is_same(args.out, Path(args.lesson)))
+    lesson = find_lesson(args.lesson)
+    _make_folder_of(args.out)
+    export_lesson(lesson, args.out)
+    size = _size(args.out.stat().st_size)
+    print(f"{args.out}: {lesson.title}, {size}; it opens in any browser, offline", file=sys.stderr)
 
 
 def import_reference(args: argparse.Namespace) -> None:
@@ -417,9 +440,12 @@ def _add_traces(commands) -> None:  # type: ignore[no-untyped-def]
         " tree of one step, drawn by graphviz's dot. dot: its source. graphml, json: the tree with the token,"
         " status and probabilities of each node, for other tools."
     )
-    p.add_argument("trace", type=Path, metavar="FILE", help="the trace, NAME.ddviz")
+    p.add_argument("trace", type=Path, nargs="?", metavar="FILE", help="the trace, NAME.ddviz")
+    p.add_argument("--to", choices=("html", "svg", "png", "dot", "graphml", "json"), help="the format")
     p.add_argument(
-        "--to", required=True, choices=("html", "svg", "png", "dot", "graphml", "json"), help="the format"
+        "--lesson",
+        metavar="NAME",
+        help="instead of a trace: a lesson of the course as one page, or your own, NAME.md (docs/lessons.md)",
     )
     p.add_argument("--step", type=count, help="the step, from 0 (default: 0); html: where the page opens")
     p.add_argument("--out", type=Path, required=True, help="the file to write")

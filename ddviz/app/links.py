@@ -24,6 +24,8 @@ def follow_link(session: Session, fragment: str | None) -> list[Any]:
     All are kept where no trace is named, or the run of the Live tab, which stays there.
     """
     fields = parse_qs(str(fragment or "").removeprefix("#"))
+    if "lesson" in fields:
+        return [gr.Tabs(selected="learn"), *NOTHING[1:]]  # which one, the Learn tab reads itself
     links = [fields[name][0] for name in ("trace", "with") if name in fields]
     ids = [session.registry.linked(link) for link in links]
     run = session.run.trace if session.run else None

@@ -15,6 +15,7 @@ import gradio as gr
 from platformdirs import user_data_path
 
 from ddviz.app.compare import compare_tab
+from ddviz.app.learn import learn_tab
 from ddviz.app.links import follow_link
 from ddviz.app.live import live_tab
 from ddviz.app.panels import HERE, QUIET
@@ -23,6 +24,7 @@ from ddviz.app.session import Session
 from ddviz.app.traces import MAX_UPLOAD, Registry
 from ddviz.engines.base import Engine
 from ddviz.errors import BadValueError, DdvizError
+from ddviz.learn.lesson import shipped_samples
 
 FONT = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif")
 MONO = ("ui-monospace", "SFMono-Regular", "DejaVu Sans Mono", "Menlo", "Consolas", "monospace")
@@ -62,6 +64,8 @@ def build(engine: Engine | None, runs: Path, samples: Path, requests: Path | Non
                 replay = replay_tab(session, tab)
             with gr.Tab("Compare", id="compare") as tab:
                 compare = compare_tab(session, tab)
+            with gr.Tab("Learn", id="learn"):
+                learn_tab(session)
         for function, outputs in (live, (replay.fill, replay.lists)):
             page.load(function, None, outputs, **QUIET)
         shown = [tabs, *replay.shown, *compare.shown]
@@ -90,7 +94,7 @@ def launch(
     Raises DdvizError where host and port can't be had.
     """
     port = _free_port(host, port)
-    page = build(engine, runs or default_runs(), samples or default_samples(), requests)
+    page = build(engine, runs or default_runs(), samples or shipped_samples(), requests)
     _reach_directly("127.0.0.1", "localhost", host)
     try:
         _, url, _ = page.launch(
@@ -132,12 +136,6 @@ def _taken(host: str, port: int) -> DdvizError:
 
 def default_runs() -> Path:
     return user_data_path("ddviz") / "runs"
-
-
-def default_samples() -> Path:
-    """traces/ of a checkout, else those that ship inside the package."""
-    checkout = Path(__file__).parents[2] / "traces"
-    return checkout if checkout.is_dir() else Path(__file__).parents[1] / "traces"
 
 
 def _reach_directly(*hosts: str) -> None:

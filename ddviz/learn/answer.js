@@ -1,0 +1,64 @@
+// The question of a lesson: its words, the buttons, and what is said to an answer, at once.
+
+function newAnswer({ lesson, onTerm, isDone, onRight, onNext }) {
+  const card = make("section", "ddviz-learn-question");
+  card.setAttribute("aria-label", "Question");
+  const check = button("ddviz-learn-check", "", "Check the answer (Enter in the tree)", () => onCheck?.());
+  const hint = make("div", "ddviz-learn-hint");
+  const hintButton = toggleButton("", "Hint", "A hint", (on) => (hint.hidden = !on));
+  const next = button("ddviz-learn-next", "Next lesson", "The next lesson", onNext);
+  const says = make("div", "ddviz-learn-says");
+  const word = make("p", "ddviz-learn-verdict");
+  word.setAttribute("role", "status");
+  const more = make("div");
+  let onCheck = null;
+  append(hint, ...textBlocks(lesson.hint, onTerm));
+  append(says, word, more);
+  append(
+    card,
+    make("h3", "", "Your turn"),
+    ...textBlocks(lesson.question, onTerm),
+    append(make("div", "ddviz-learn-buttons"), check, hintButton, next),
+    hint,
+    says,
+  );
+  [hint.hidden, check.hidden, next.hidden, says.hidden] = [true, true, true, true];
+  if (isDone) say("done", "✓ You have answered this one. Do it again, if you like.");
+
+  function say(kind, text) {
+    says.hidden = false;
+    says.className = `ddviz-learn-says ddviz-learn-${kind}`;
+    word.textContent = "";
+    word.textContent = text; // said again where it is the same
+    if (kind !== "right") more.replaceChildren();
+    reveal();
+  }
+
+  function reveal() {
+    if (card.isConnected) keepInView(card.closest(".ddviz-scroller"), says);
+  }
+
+  return {
+    element: card,
+    wrong: (text) => say("wrong", `✗ ${text}`),
+    note: (text) => say("note", text), // on the way
+    right(text) {
+      say("right", `✓ ${text}`);
+      more.replaceChildren(...textBlocks(lesson.right, onTerm));
+      next.hidden = !onNext;
+      reveal();
+      onRight();
+    },
+    // A button that checks: its label names the answer as it stands.
+    choice(label, whenChecked) {
+      check.hidden = false;
+      check.textContent = `Answer: ${label}`;
+      onCheck = whenChecked;
+    },
+    // As its button; false where nothing is to be checked.
+    check() {
+      onCheck?.();
+      return onCheck !== null;
+    },
+  };
+}

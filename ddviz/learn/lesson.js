@@ -1,0 +1,93 @@
+// One lesson on screen: the text and its question beside the bench, which holds the piece and the viewer.
+
+const PIECES = {
+  step: stepPiece,
+  click: clickPiece,
+  pop: popPiece,
+  links: linksPiece,
+  walk: walkPiece,
+  coin: coinPiece,
+  pack: packPiece,
+  whatif: whatifPiece,
+  findings: findingsPiece,
+};
+
+// page { root, scope of this lesson, source(key), onTerm, onRight, onNext, isDone } -> the two columns
+function showLesson(body, lesson, page) {
+  const { scope, onTerm } = page;
+  const article = newScroller("ddviz-learn-text", lesson.title);
+  const bench = make("section", "ddviz-learn-bench");
+  bench.setAttribute("aria-label", "The step");
+  body.replaceChildren(article, bench);
+
+  const heading = append(article, make("h2", "", lesson.title)).lastChild;
+  heading.tabIndex = -1;
+  const answer = newAnswer({ lesson, ...page });
+  append(article, ...textBlocks(lesson.text, onTerm), answer.element);
+  if (lesson.sources.length) {
+    const sources = append(make("footer", "ddviz-learn-sources"), make("h3", "", "Sources"));
+    append(article, append(sources, ...textBlocks(lesson.sources, onTerm)));
+  }
+
+  const source = page.source(lesson.trace);
+  const views = {}; // step views that a piece asked for
+  const viewBox = make("div", "ddviz-learn-viewer");
+  let view = null;
+  const desk = {
+    lesson,
+    answer,
+    scope,
+    step: (i) => (views[i] ??= source.step(i)),
+    go: (change) => view?.update(change),
+    reveal,
+  };
+  if (lesson.beside) bench.append(besideOf(lesson, page));
+  const piece = PIECES[lesson.task](desk);
+  if (piece.element) bench.append(piece.element);
+  if (!lesson.hide.includes("viewer")) {
+    bench.append(viewBox);
+    openViewer({ blind: lesson.blind, stage: lesson.stage, step: lesson.step, node: lesson.node });
+  }
+  scope.onClose(() => view?.destroy());
+  scope.listen(viewBox, "keydown", answerByEnter, true); // before the viewer, which would choose the node again
+
+  function openViewer(at) {
+    view?.destroy();
+    const moved = () => {
+      const { step, node } = view.state();
+      piece.moved?.(step, node ?? 0);
+    };
+    view = mountBench(viewBox, lesson, source, { onSelect: moved, onGo: moved }, at);
+  }
+
+  function answerByEnter(event) {
+    if (event.key !== "Enter" || event.composedPath()[0].role !== "tree" || !answer.check()) return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  // The answer was right: nothing is hidden any more.
+  function reveal() {
+    if (!view || scope.closed) return;
+    const { step, node } = view.state();
+    if (lesson.blind) openViewer({ blind: false, stage: lesson.then ?? lesson.stage, step, node: node || null });
+    else if (lesson.then) view.update({ stage: lesson.then });
+  }
+
+  return { heading, answer };
+}
+
+// A step of another trace, above the lesson's own.
+function besideOf({ beside }, { source, scope }) {
+  const title = `${beside.name}, step ${beside.step}`;
+  const [box, says] = [make("section", "ddviz-learn-beside"), make("span", "ddviz-muted")];
+  append(box, append(make("header", "ddviz-pane-head"), make("h4", "ddviz-heading", title), says));
+  const picture = newPicture(box, scope, title);
+  source(beside.trace)
+    .step(beside.step)
+    .then((view) => {
+      says.textContent = `${view.algorithm} · accept length ${view.accept_len} · ${view.nodes.length} nodes`;
+      picture.draw(view, { says: `${title}: ${says.textContent}` });
+    });
+  return box;
+}

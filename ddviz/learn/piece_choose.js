@@ -1,0 +1,43 @@
+// Tasks `step` and `click`: what is chosen in the viewer is the answer.
+//
+// Every piece: (desk) => { element, moved(step, node) }, both optional. desk { lesson, answer, scope, root, say:
+// step(i), go(change) of the viewer, reveal() }.
+
+function stepPiece({ lesson, answer }) {
+  const { wants } = lesson;
+
+  function offer(step) {
+    answer.choice(`step ${step}`, () => {
+      if (step === wants.answer) answer.right(`Step ${step}.`);
+      else answer.wrong(`Step ${step} is too ${step < wants.answer ? "early" : "late"}.`);
+    });
+  }
+
+  offer(lesson.step);
+  return { moved: offer };
+}
+
+function clickPiece({ lesson, answer, step: stepOf, reveal }) {
+  const { wants, step: asked, blind } = lesson;
+
+  function offer(step, node) {
+    const name = node === BONUS ? "the bonus" : `node ${node}`;
+    answer.choice(name, async () => {
+      if (step !== asked) return answer.wrong(`The question is about step ${asked}; this is step ${step}.`);
+      if (wants.answer.includes(node)) {
+        answer.right(sentence(name));
+        return reveal();
+      }
+      return answer.wrong(`Not ${name}. ${blind ? "" : await whyOf(node)}`.trim());
+    });
+  }
+
+  async function whyOf(node) {
+    const view = await stepOf(asked);
+    const why = node === BONUS ? view.bonus?.why : view.nodes[node]?.why;
+    return why ? sentence(why) : "";
+  }
+
+  offer(asked, lesson.node ?? 0);
+  return { moved: offer };
+}

@@ -1,0 +1,48 @@
+// Task `whatif`: the tree of this step at another budget and cap, and how much of the text it covers (twin_whatif.js).
+
+function whatifPiece({ lesson, answer, scope, step: stepOf, reveal }) {
+  const box = make("div", "ddviz-learn-piece ddviz-learn-whatif");
+  const { text, labels, most, reach, cap: askedCap } = lesson.wants;
+  const controls = append(box, make("div", "ddviz-learn-sliders")).lastChild;
+  const says = append(box, make("p", "ddviz-learn-line-says")).lastChild;
+  const picture = newPicture(box, scope, "The tree at this budget and cap");
+  let view = null;
+  const [budget, cap] = [newSlider("budget", 1, most[0]), newSlider("topk_cap", 1, most[1])];
+
+  stepOf(lesson.step).then((found) => {
+    view = found;
+    [budget.value, cap.value] = [String(view.build?.budget ?? 16), String(view.build?.topk_cap || most[1])];
+    draw();
+  });
+
+  function newSlider(name, low, high) {
+    const slider = make("input", "ddviz-slider");
+    Object.assign(slider, { type: "range", min: String(low), max: String(high), step: "1" });
+    slider.setAttribute("aria-label", name);
+    slider.addEventListener("input", draw);
+    append(controls, append(make("label", "ddviz-learn-slider"), make("span"), slider));
+    return slider;
+  }
+
+  function draw() {
+    const [b, c] = [Number(budget.value), Number(cap.value)];
+    const { nodes, path } = treeAt(view.draft, view.nodes[0].id, text, b, c);
+    [budget, cap].forEach((slider) => (slider.previousSibling.textContent = `${slider.ariaLabel} ${slider.value}`));
+    const length = path.length + 1;
+    const taken = labels.slice(0, length).join(" ");
+    says.textContent = `Accept length ${length} (${taken}), ${nodes.length} nodes verified.`;
+    picture.draw(pictureStep(nodes, (token) => labelOf(view, token), path), { mark: path[path.length - 1] ?? 0, says: says.textContent });
+    answer.choice(`budget ${b}, cap ${c}`, () => judge(b, c, length));
+  }
+
+  function judge(b, c, length) {
+    if (c !== askedCap) return answer.wrong(`Answer with topk_cap ${askedCap}.`);
+    if (length < reach) return answer.wrong(`Accept length ${length}: the next token of the text is not in the tree yet.`);
+    const least = smallestBudget(view.draft, view.nodes[0].id, text, reach, c, most[0]);
+    if (b > least) return answer.wrong(`Accept length ${length}, but a smaller budget has it too.`);
+    answer.right(`Budget ${b}.`);
+    return reveal();
+  }
+
+  return { element: box };
+}

@@ -1,0 +1,252 @@
+"""The course in a real browser, by keyboard alone: every question answered wrong, then right."""
+
+import pytest
+
+from ddviz.learn.lesson import course, find_lesson, shipped_samples
+from ddviz.learn.page import export_lesson
+from tests.app.app_page import served_app
+from tests.browser import wait_until, watched_page
+
+pytestmark = pytest.mark.browser
+
+FOCUSED = """(() => {
+  let at = document.activeElement;
+  while (at?.shadowRoot?.activeElement) at = at.shadowRoot.activeElement;
+  return at?.getAttribute("aria-label") || at?.textContent || "";
+})()"""
+CHECK = "Check the answer"
+TREE = "Draft tree"
+
+
+class Pupil:
+    """A page with a lesson, and somebody who has a keyboard."""
+
+    def __init__(self, page):
+        self.page = page
+
+    def open(self, title):
+        self.page.locator("h2", has_text=title).wait_for()
+        wait_until(self.page, f"({FOCUSED}) !== undefined")
+
+    def press(self, *keys):
+        for key in keys:
+            self.page.keyboard.press(key)
+
+    def tab_to(self, name, back=False):
+        """Press Tab until what has the focus is named so. Fails where Tab does not lead there."""
+        seen = []
+        for _ in range(90):
+            focused = self.page.evaluate(FOCUSED)
+            if focused.startswith(name):
+                return
+            seen.append(focused[:30])
+            self.press("Shift+Tab" if back else "Tab")
+        raise AssertionError(f"Tab does not lead to {name!r}, but to {seen}")
+
+    def enter(self, name, back=False):
+        self.tab_to(name, back)
+        self.press("Enter")
+
+    def hears(self, text):
+        """What is said to an answer."""
+        self.page.locator(".ddviz-learn-verdict", has_text=text).wait_for()
+
+    def hears_wrong(self, text):
+        self.hears(f"✗ {text}")
+        assert self.page.locator(".ddviz-learn-next:visible").count() == 0
+
+    def hears_right(self, text):
+        self.hears(f"✓ {text}")
+        self.page.locator(".ddviz-learn-right").wait_for()
+
+    def reads_hint(self):
+        self.enter("A hint", back=True)
+        self.page.locator(".ddviz-learn-hint:visible").wait_for()
+
+
+def slow(pupil):
+    pupil.enter(CHECK)
+    pupil.hears_wrong("Step 0 is too early.")
+    pupil.tab_to(TREE)
+    for step in range(1, 9):
+        pupil.press("ArrowRight")
+        pupil.page.locator(".ddviz-learn-check", has_text=f"Answer: step {step}").wait_for()
+    pupil.press("Enter")
+    pupil.hears_wrong("Step 8 is too late.")
+    pupil.press("ArrowLeft", "Enter")
+    pupil.hears_right("Step 7.")
+
+
+def chain(pupil):
+    pupil.tab_to(TREE)
+    assert pupil.page.locator(".ddviz-learn-viewer g.ddviz-accepted:visible").count() == 0
+    pupil.press("]", "Enter")
+    pupil.hears_wrong("Not node 1.")
+    pupil.press("]", "]", "]", "]", "Enter")
+    pupil.hears_right("Node 5.")
+    pupil.page.locator(".ddviz-learn-viewer g.ddviz-accepted:visible").nth(3).wait_for()
+
+
+def tree(pupil):
+    pupil.tab_to(TREE)
+    pupil.press("]", "Enter")
+    pupil.hears_wrong("Not node 1. ")  # and why it was rejected
+    pupil.press("ArrowDown", "Enter")
+    pupil.hears_right("Node 2.")
+
+
+def build(pupil):
+    pupil.enter("Pop mid, first child of node 0")
+    pupil.hears("Node 1 is mid. It offers left and ·+.")
+    pupil.enter("Pop ·+, first child of node 1")
+    pupil.hears_wrong("·+ has score -2.1")
+    for offer in ("left, rank 1 below node 0", "right, rank 2", "·+, first child of node 1"):
+        pupil.enter(f"Pop {offer}", back=True)
+    pupil.hears("Node 4 is ·+.")
+    for offer in ("·+, first child of node 2", "arr, rank 3"):
+        pupil.tab_to(f"Pop {offer}", back=offer.startswith("arr"))
+        pupil.press("Enter")
+    pupil.hears_right("6 pops, as the engine made them.")
+
+
+def encode(pupil):
+    pupil.enter("next_token[0] = 1")
+    pupil.hears_wrong("next_token[0] = 1 is right: node 1 is its first child.")
+    pupil.press("ArrowDown", *["ArrowRight"] * 3, "Enter")
+    pupil.hears("✓ next_sibling[3] should be 6. Mended.")
+    pupil.press("ArrowDown", *["ArrowRight"] * 2, "Enter")
+    pupil.hears("✓ position[5] should be 106. Mended.")
+    pupil.press(*["ArrowDown"] * 10, *["ArrowLeft"] * 3, "Enter")
+    pupil.hears_wrong("mask[9, 2] = 1 is right: node 2 is above node 9.")
+    pupil.press("ArrowLeft", "Enter")
+    pupil.hears_right("mask[9, 1] should be 0.")
+
+
+def greedy(pupil):
+    pupil.enter("node 1, mid")
+    pupil.hears_wrong("Node 1 holds mid, the target wants left.")
+    pupil.enter("No child")
+    pupil.hears_wrong("A child of node 0 does hold left.")
+    pupil.enter("node 2, left", back=True)
+    pupil.enter("node 5, ·+")
+    pupil.hears("✓ Node 5 is accepted.")
+    pupil.enter("No child")
+    pupil.hears_right("·right is the bonus, and the next root.")
+
+
+def sampling(pupil):
+    pupil.enter(CHECK)
+    pupil.hears_wrong("With this coin node 4 is accepted.")
+    pupil.tab_to("The coin of the root")
+    pupil.press("End")
+    pupil.enter(CHECK, back=True)
+    pupil.hears("✓ Coin 0.999 rejects node 4. Now draw 1,000 times.")
+    pupil.enter("Draw 1000 first tokens")
+    pupil.hears_right("1,000 draws")
+
+
+def commit(pupil):
+    pupil.enter("Slot 105")
+    pupil.hears_wrong("Node 1 is rejected: its row is not kept.")
+    pupil.enter("Slot 104", back=True)
+    pupil.hears("✓ The row of node 0 stays in slot 104.")
+    pupil.enter("Slot 109")
+    pupil.hears_wrong("Node 5 is on the path, but not next.")
+    pupil.enter("Slot 106", back=True)
+    pupil.enter("Slot 109")
+    pupil.hears_right("The row of node 5 goes from slot 109 to slot 106.")
+
+
+def tradeoffs(pupil):
+    pupil.enter(CHECK)
+    pupil.hears_wrong("Accept length 3")
+    pupil.tab_to("budget")
+    pupil.press(*["ArrowRight"] * 6)
+    pupil.enter(CHECK, back=True)
+    pupil.hears_wrong("Accept length 4, but a smaller budget has it too.")
+    pupil.tab_to("budget")
+    pupil.press("ArrowLeft")
+    pupil.enter(CHECK, back=True)
+    pupil.hears_right("Budget 21.")
+
+
+def doctor(pupil):
+    pupil.enter(CHECK)
+    pupil.hears_wrong("The doctor has nothing about node 0 of step 0.")
+    for rule, keys in [
+        ("mask, step 4", ["]", "ArrowDown", "]"]),
+        ("positions, step 7", ["]", "ArrowDown", "ArrowDown", "]", "ArrowDown"]),
+        ("sampled-path, step 9", []),
+    ]:
+        pupil.enter(f"Rule {rule}", back=rule != "mask, step 4")
+        pupil.tab_to(TREE)
+        pupil.page.locator(f".ddviz-learn-viewer [aria-label='Draft tree of step {rule[-1]}']").wait_for()
+        pupil.press(*keys, "Enter")
+        pupil.hears(f"✓ {rule.split(',')[0]}")
+    pupil.hears_right("sampled-path")
+
+
+WALK = [slow, chain, tree, build, encode, greedy, sampling, commit, tradeoffs, doctor]
+
+
+def test_the_whole_course_by_keyboard_without_the_network(browser, tmp_path):
+    """One page of the app, from the first lesson to the last; each is answered wrong, then right."""
+    titles = [lesson.title for lesson in course()]
+    assert [answered.__name__ for answered in WALK] == [lesson.name.partition("-")[2] for lesson in course()]
+    with (
+        served_app(None, tmp_path, shipped_samples()) as url,
+        watched_page(browser, storage_state=None) as watched,
+    ):
+        page, pupil = watched.page, Pupil(watched.page)
+        page.goto(f"{url}#lesson=slow")
+        for place, (answered, title) in enumerate(zip(WALK, titles, strict=True)):
+            pupil.open(title)
+            assert page.url.endswith(f"#lesson={answered.__name__}")
+            answered(pupil)
+            assert page.locator(".ddviz-learn-right").count() == 1
+            page.get_by_text(f"{place + 1} of {len(WALK)} answered").wait_for()
+            pupil.reads_hint()
+            if place + 1 < len(WALK):
+                pupil.enter("The next lesson")
+        kept = page.evaluate("JSON.parse(localStorage.getItem('ddviz-learn'))")
+        assert kept == [answered.__name__ for answered in WALK]
+        pupil.enter("Lesson 3: From chain to tree (answered)", back=True)
+        pupil.open(titles[2])
+        pupil.hears("✓ You have answered this one.")
+        pupil.enter("The glossary", back=True)
+        page.locator("dialog[open] dt", has_text="accept length").wait_for()
+        pupil.press("Escape")
+        pupil.enter("Forget which lessons were answered", back=True)
+        page.get_by_text(f"0 of {len(WALK)} answered").wait_for()
+        assert watched.trouble == []
+
+
+def test_a_lesson_is_one_file_that_works_offline_and_remembers(browser, tmp_path):
+    page_file = export_lesson(find_lesson("greedy"), tmp_path / "greedy.html")
+    assert "default-src &#x27;none&#x27;; script-src &#x27;sha256-" in page_file.read_text("utf-8")
+    with watched_page(browser, offline=True) as watched:
+        page, pupil = watched.page, Pupil(watched.page)
+        asked = []
+        watched.on("request", lambda request: asked.append(request.url))
+        page.goto(page_file.as_uri())
+        pupil.open("Greedy verification")
+        greedy(pupil)
+        page.locator(".ddviz-learn-viewer .ddviz-verify").wait_for()  # `then: verify`
+        page.reload()
+        pupil.hears("✓ You have answered this one.")
+        page.locator("a[href='#bonus']").first.press("Enter")
+        page.locator("dialog[open] dt.ddviz-learn-found", has_text="bonus").wait_for()
+        assert set(asked) == {page_file.as_uri()}
+
+
+def test_a_browser_that_keeps_nothing_shows_lessons_all_the_same(browser, tmp_path):
+    page_file = export_lesson(find_lesson("commit"), tmp_path / "commit.html")
+    with watched_page(browser, color_scheme="dark") as watched:
+        page, pupil = watched.page, Pupil(watched.page)
+        page.add_init_script(
+            "for (const m of ['getItem', 'setItem']) Storage.prototype[m] = () => { throw Error(m); };"
+        )
+        page.goto(page_file.as_uri())
+        pupil.open("The KV cache at commit")
+        commit(pupil)
+        assert page.locator(".ddviz-learn.ddviz-dark").count() == 1
