@@ -33,6 +33,7 @@ from ddviz.trace.writer import require_free
 if TYPE_CHECKING:
     from ddviz.trace import Trace
 
+LIVE_S = 0.25  # between two looks at traces that are followed
 EXIT_CODES = (
     "Exit codes: 0 done (doctor: clean); 2 misuse: what was typed can't be right: a value, an option, the"
     " name of a file, folder, device or model; 1 failure: the command line was right: a taken port, a full"
@@ -205,10 +206,37 @@ def import_reference(args: argparse.Namespace) -> None:
 
 
 def doctor(args: argparse.Namespace) -> int:
+    if args.live:
+        return _doctor_live(args)
     from ddviz.check.doctor import examine_path
     from ddviz.check.report import print_report
 
+    if args.trace is None:
+        raise BadValueError("name what to examine: doctor FILE|DIR; or follow the app's runs: doctor --live")
     return print_report(examine_path(args.trace), as_json=args.json)
+
+
+def _doctor_live(args: argparse.Namespace) -> int:
+    """Findings as steps arrive, until a signal, or until the file that was named has its end."""
+    import time
+
+    from ddviz.check.live import Watch, print_news
+
+    path = args.trace
+    if path is None:
+        from ddviz.app.folders import default_runs
+
+        path = default_runs()
+        path.mkdir(parents=True, exist_ok=True)
+    watch = Watch(path)
+    print(f"Following {path}; Ctrl-C ends it", file=sys.stderr, flush=True)
+    with Signals() as signals:
+        signals.control = Control()
+        while not (signals.control.stopped or watch.is_over):
+            for news in watch.poll():
+                print_news(news, as_json=args.json)
+            time.sleep(LIVE_S)
+    return int(watch.has_faults)
 
 
 def diff(args: argparse.Namespace) -> int:
@@ -470,8 +498,14 @@ def _add_traces(commands) -> None:  # type: ignore[no-untyped-def]
 def _add_examinations(commands) -> None:  # type: ignore[no-untyped-def]
     """Commands that read traces and say something of them."""
     p = _command(commands, "doctor", doctor, "find faults in a trace, or in all traces of a folder")
-    p.add_argument("trace", type=Path, metavar="FILE|DIR")
-    p.add_argument("--json", action="store_true", help="print findings as JSON")
+    p.add_argument("trace", type=Path, nargs="?", metavar="FILE|DIR")
+    p.add_argument(
+        "--live",
+        action="store_true",
+        help="follow traces while they grow (default: those of the app's runs) and print findings as steps "
+        "arrive, until Ctrl-C or the end of FILE; then 0 clean, 1 findings",
+    )
+    p.add_argument("--json", action="store_true", help="print findings as JSON; with --live a line each")
 
     p = _command(commands, "diff", diff, "find the first step where two traces part, and the array that did")
     p.add_argument("a", type=Path, metavar="A")

@@ -17,7 +17,7 @@ import time
 
 import pytest
 
-from ddviz.check.doctor import examine
+from ddviz.check.doctor import examine, faults
 from ddviz.cli import EXIT_CODES, _parser
 from ddviz.errors import cant_write
 from ddviz.terminal import Progress
@@ -289,7 +289,7 @@ def test_a_signal_ends_the_run_between_two_steps_and_closes_its_trace(tiny, tmp_
     assert "finished: stopped" in told and "Traceback" not in told
     trace = load(path)
     assert trace.damage is None and len(trace.steps) >= 2
-    assert trace.end.finish_reason == "stopped" and examine(trace) == []
+    assert trace.end.finish_reason == "stopped" and faults(examine(trace)) == []
 
 
 def test_a_signal_while_loading_ends_at_once(tiny, tmp_path):

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import gradio as gr
-from platformdirs import user_data_path
 
 from ddviz.app.compare import compare_tab
+from ddviz.app.folders import default_runs
 from ddviz.app.learn import learn_tab
 from ddviz.app.links import follow_link
 from ddviz.app.live import live_tab
@@ -132,10 +132,6 @@ def _free_port(host: str, port: int) -> int:
 
 def _taken(host: str, port: int) -> DdvizError:
     return DdvizError(f"{host} port {port} is taken; end what listens there, or choose another with --port")
-
-
-def default_runs() -> Path:
-    return user_data_path("ddviz") / "runs"
 
 
 def _reach_directly(*hosts: str) -> None:

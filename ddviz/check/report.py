@@ -45,6 +45,16 @@ def print_report(results: Mapping[Path, list[Finding]], as_json: bool = False) -
     return int(any(faults(findings) for findings in results.values()))
 
 
+def line(path: Path, finding: Finding | None, says: str) -> Text:
+    """News of a trace that is followed (live.py): one line, and the cause of a finding in another."""
+    if finding is None:
+        return Text(f"{visible(str(path))}: {says}\n", "dim")
+    text = Text(f"{visible(str(path))}: ", "bold").append(finding.rule, COLOURS[finding.severity])
+    kind = ": " if finding.severity == "fault" else " (notice): "
+    text.append(f"{kind}{where(finding)}{visible(says)}\n")
+    return text.append("    likely cause: ", "dim").append(f"{finding.cause}\n")
+
+
 def summary(findings: list[Finding]) -> str:
     """clean; 1 finding, 2 notices ..."""
     wrong = len(faults(findings))

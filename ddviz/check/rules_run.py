@@ -106,16 +106,19 @@ def accept_collapse(view: TraceView) -> Iterator[Fault]:
 def stage_time(view: TraceView) -> Iterator[Fault]:
     """No stage takes ten times its median, nor for eight steps three times as long as in the eight before.
 
-    Only what lengthens a step by half its median time counts.
+    Only what makes a step three times as long counts, or half as long again for eight steps. The first step,
+    which warms the engine up, and traces below 16 steps are not looked at.
     """
-    sound = [outline for outline in view.outlines if outline.sound and outline.times_us]
-    usual = median(sum(outline.times_us.values()) for outline in sound) if sound else 0.0
+    sound = [outline for outline in view.outlines[1:] if outline.sound and outline.times_us]
+    if len(sound) < 2 * WHILE - 1:
+        return
+    usual = median(sum(outline.times_us.values()) for outline in sound)
     for stage in dict.fromkeys(name for outline in sound for name in outline.times_us):
         timed = [(outline, outline.times_us[stage]) for outline in sound if stage in outline.times_us]
         times = [time for _, time in timed]
         middle = median(times)
         for outline, time in timed:
-            if time >= PAUSE * middle and time - middle > usual / 2:
+            if time >= PAUSE * middle and time - middle > 2 * usual:
                 yield Fault(f"{stage} took {_ms(time)}, its median is {_ms(middle)}", step=outline.index)
         place = _slower_from(times, usual / 2)
         if place is not None:

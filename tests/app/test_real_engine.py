@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from ddviz.check.doctor import examine
+from ddviz.check.doctor import examine, faults
 from ddviz.trace import load
 from tests.app.app_page import AppPage, served_app
 from tests.app.conftest import wait_until
@@ -61,7 +61,7 @@ def test_text_and_tree_grow_and_pause_step_resume_and_stop_hold(app, runs):
     app.wait_for_state("ready")
     trace = load(newest(runs))
     assert trace.end is not None
-    assert examine(trace) == []
+    assert faults(examine(trace)) == []
 
 
 def test_hostile_text_from_a_model_is_shown_as_text(app):

@@ -796,7 +796,7 @@ DEFECTS = [
     (a_slot_that_holds_committed_kv, GREEDY, {"kept-slots"}),
     (a_forward_numbered_again, ROW, {"batch-order"}),
     (BlindDrafter, dataclasses.replace(LONG, vocab_size=200), {"accept-collapse"}),
-    (a_pause_in_verify, GREEDY, {"stage-time"}),
+    (a_pause_in_verify, LONG, {"stage-time"}),
     (a_stage_that_becomes_slow, LONG, {"stage-time"}),
     (an_argmax_that_was_not_taken, GREEDY, {"greedy-path", "target-rows"}),
     (StopsEarly, GREEDY, {"greedy-path"}),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ddviz.bench import BenchPrompt, run_bench
-from ddviz.check.doctor import examine
+from ddviz.check.doctor import examine, faults
 from ddviz.engines.base import EngineOptions, GenerateParams
 from ddviz.engines.torch_engine.loading import load_engine
 from ddviz.engines.torch_engine.record import Recording
@@ -48,5 +48,5 @@ def test_a_recorded_step_is_clean_and_small(demo, tmp_path, temperature):
     params = GenerateParams(prompt="Name three colors.", temperature=temperature, seed=1, max_new_tokens=60)
     with Recording(path) as recording:
         result = demo.generate(params, recording)
-    assert examine(load(path)) == []
+    assert faults(examine(load(path))) == []
     assert path.stat().st_size / result.steps <= 4096  # bytes a step at budget 16, K = 16, level standard

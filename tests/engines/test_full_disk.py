@@ -9,7 +9,7 @@ import sys
 import msgspec
 import pytest
 
-from ddviz.check.doctor import examine
+from ddviz.check.doctor import examine, faults
 from ddviz.engines.base import EngineOptions
 from ddviz.trace import load
 
@@ -78,7 +78,7 @@ def assert_a_good_trace_that_just_ends(path):
     assert [step.index for step in trace.steps] == list(range(len(trace.steps)))
     assert len(trace.steps) >= 3
     assert path.stat().st_size > SMALL * 0.8, "it was not the disk that ended it"
-    assert {finding.rule for finding in examine(trace)} == {"incomplete"}
+    assert {finding.rule for finding in faults(examine(trace))} == {"incomplete"}
 
 
 def test_a_full_disk_ends_the_run_in_one_sentence_and_the_engine_goes_on(

@@ -9,7 +9,7 @@ import time
 import msgspec
 import pytest
 
-from ddviz.check.doctor import examine
+from ddviz.check.doctor import examine, faults
 from ddviz.engines.base import EngineOptions, GenerateParams
 from ddviz.engines.process import EngineProcess
 from ddviz.errors import BadValueError, EngineError
@@ -109,7 +109,7 @@ def test_a_killed_engine_is_reported_its_trace_kept_and_another_started(process,
     assert "killed by SIGKILL" in status.message and "restart" in status.message
     trace = load(path)
     assert len(trace.steps) >= 3 and trace.end is None
-    assert {finding.rule for finding in examine(trace)} <= {"incomplete"}
+    assert {finding.rule for finding in faults(examine(trace))} <= {"incomplete"}
     process.restart()
     time.sleep(0.2)  # the reader of the dead child has had its say
     assert process.status().state in ("starting", "loading", "ready")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ddviz.check.doctor import examine
+from ddviz.check.doctor import examine, faults
 from ddviz.errors import BadValueError, EngineError
 from ddviz.trace import load
 from tests.engines.sglang_server.conftest import LONG, request, wait_for, wait_until
@@ -83,7 +83,7 @@ def test_a_run_is_where_the_app_wants_it_with_the_servers_answer_beside_it(start
     trace = load(path)
     assert trace.end.finish_reason == "length" and trace.damage is None
     assert (trace.header.budget, trace.header.topk_cap) == (8, 2)
-    assert [finding.rule for finding in examine(trace)] == []
+    assert faults(examine(trace)) == []
     answer = json.loads((tmp_path / "runs" / "x.response.json").read_text())
     assert answer["output_ids"] == trace.output_ids
     assert list((tmp_path / "server").iterdir()) == []
