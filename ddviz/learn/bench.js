@@ -14,13 +14,17 @@ const BENCH_STYLESHEET = `
   .ddviz-tool-line, .ddviz-views, .ddviz-tile:nth-child(n + 2) { display: none; }
   .ddviz-tree-pane .ddviz-tools > :is([data-toggle], :nth-child(3)) { display: none; }
   .ddviz-panes, .ddviz-panes.ddviz-staged {
-    grid-template: none; grid-template-columns: repeat(2, minmax(0, 1fr)); grid-auto-rows: minmax(0, 1fr);
+    grid-template: none; grid-template-columns: repeat(2, minmax(0, 1fr)); grid-auto-rows: minmax(0, 2fr);
   }
+  .ddviz:not(.ddviz-bare-tree) .ddviz-panes.ddviz-staged { grid-template-rows: minmax(0, 2fr) minmax(0, 3fr); }
   .ddviz-panes > .ddviz-pane { grid-area: auto; border-left: 0; border-top: 1px solid var(--ddviz-line); }
   .ddviz-panes > :is(.ddviz-tree-pane, .ddviz-stage-pane) { grid-column: 1 / -1; }
   .ddviz-panes > .ddviz-tree-pane { order: -2; }
   .ddviz-panes > .ddviz-stage-pane { order: -1; }
   .ddviz-bare-text .ddviz-detail-pane, .ddviz-bare-numbers .ddviz-text-pane { grid-column: 1 / -1 !important; }
+  @container (min-width: 1000px) {
+    .ddviz-stage-body > div, .ddviz-detail-pane .ddviz-scroller > *, .ddviz-text-pane .ddviz-scroller > * { zoom: 1.25; }
+  }
   ${Object.entries(HIDDEN_PARTS)
     .map(([name, part]) => `.ddviz-bare-${name} ${part} { display: none; }`)
     .join("\n")}
