@@ -21,7 +21,7 @@ HERE = Path(__file__).parent
 SECTIONS = ("Question", "Hint", "Right")  # each lesson has them
 STAGES = ("draft", "build", "compile", "verify", "commit")
 PANES = ("topbar", "scrubber", "stages", "tree", "text", "numbers", "viewer")  # what `hide` may name
-KEYS = ("title", "trace", "step", "stage", "node", "beside", "hide", "blind", "then", "task")
+KEYS = ("title", "trace", "step", "stage", "node", "beside", "runs", "hide", "blind", "then", "task")
 
 
 class LessonError(BadValueError):
@@ -39,6 +39,7 @@ class Lesson:
     stage: str | None  # None: the overview
     node: int | Literal["bonus"] | None  # None: where the decision fell
     beside: tuple[Path, int] | None  # a second trace and a step of it, drawn next to the first
+    runs: tuple[Path, ...]  # traces whose accept lengths at other settings are drawn
     hide: tuple[str, ...]  # parts of the viewer that are not shown
     blind: bool  # the verdict of the step is hidden until the answer is right
     then: str | None  # the stage to show after the right answer
@@ -130,6 +131,7 @@ class _Reader:
             stage=self._one_of("stage", STAGES, required=False),
             node="bonus" if node == "bonus" else self._whole("node", node) if node else None,
             beside=beside,
+            runs=tuple(self._trace("runs", name) for name in self._words("runs")),
             hide=self._hidden(),
             blind=self._one_of("blind", ("yes", "no"), required=False) == "yes",
             then=self._one_of("then", STAGES, required=False),
@@ -149,6 +151,9 @@ class _Reader:
         for other in others:
             assert lesson.beside is not None
             self._check_step("beside", other, lesson.beside[1])
+        for path in lesson.runs:
+            if not any(step.draft and step.draft.top_logprobs for step in load(path).steps):
+                raise self._refuse_field("runs", f"names {path.stem}, whose steps hold no draft")
         n = len(trace.steps[lesson.step].tree.tokens)
         if isinstance(lesson.node, int) and not 0 <= lesson.node < n:
             raise self._refuse_field("node", f"is {lesson.node}; step {lesson.step} has nodes 0 to {n - 1}")
@@ -256,16 +261,15 @@ class _Reader:
             raise self._refuse_field("beside", "must be a trace and a step of it: quicksort-dflash 22")
         return self._trace("beside", words[0]), self._whole("beside", words[1])
 
+    def _words(self, name: str) -> tuple[str, ...]:
+        """The words of a field that may be left out, between commas or spaces."""
+        return tuple(re.findall(r"[^,\s]+", self.fields.get(name, (0, ""))[1]))
+
     def _hidden(self) -> tuple[str, ...]:
-        words = (
-            tuple(re.split(r"[,\s]+", self.fields.get("hide", (0, ""))[1].strip(", ")))
-            if "hide" in self.fields
-            else ()
-        )
-        for word in words:
+        for word in self._words("hide"):
             if word not in PANES:
                 raise self._refuse_field("hide", f"names {word!r:.40}; it may name {', '.join(PANES)}")
-        return words
+        return self._words("hide")
 
     def _wants(self, task: str) -> dict[str, Any]:
         wants = {}

@@ -13,14 +13,24 @@ from typing import Any
 
 from ddviz.errors import cant_write
 from ddviz.learn.lesson import HERE, Lesson, course, glossary, open_traces, short_name
-from ddviz.learn.tasks import TASKS, Step
+from ddviz.learn.tasks import TASKS, Step, run_means
+from ddviz.trace import load
 from ddviz.viewer.html import Assets, assets, data_elements, document, script_json
 
 JSON = dict[str, Any]
 FILES = (  # a constant must stand before what uses it while the script loads
     *("twin_accept", "twin_compile", "twin_whatif"),
     *("text", "progress", "glossary", "picture", "bench", "answer"),
-    *("piece_choose", "piece_pop", "piece_links", "piece_walk", "piece_coin", "piece_pack", "piece_whatif"),
+    *(
+        "piece_choose",
+        "piece_pop",
+        "piece_links",
+        "piece_walk",
+        "piece_coin",
+        "piece_pack",
+        "runs_chart",
+        "piece_whatif",
+    ),
     *("piece_findings", "lesson", "learn"),
 )
 STYLES = ("learn", "pieces")
@@ -66,6 +76,7 @@ def lesson_json(lesson: Lesson, key_of: Callable[[Path], str]) -> JSON:
         "stage": lesson.stage,
         "node": lesson.node,
         "beside": beside,
+        "runs": [_run(path) for path in lesson.runs],
         "hide": list(lesson.hide),
         "blind": lesson.blind,
         "then": lesson.then,
@@ -101,6 +112,11 @@ def export_lesson(lesson: Lesson, path: Path) -> Path:
     except OSError as error:
         raise cant_write(f"{path}: can't write the lesson there", error) from None
     return path
+
+
+@cache
+def _run(path: Path) -> JSON:
+    return run_means(load(path))
 
 
 def _entry(lesson: Lesson) -> JSON:

@@ -5,6 +5,7 @@ function whatifPiece({ lesson, answer, scope, step: stepOf, reveal }) {
   const { text, labels, most, reach, cap: askedCap } = lesson.wants;
   const controls = append(box, make("div", "ddviz-learn-sliders")).lastChild;
   const says = append(box, make("p", "ddviz-learn-line-says")).lastChild;
+  const chart = newRunsChart(box, lesson.runs);
   const picture = newPicture(box, scope, "The tree at this budget and cap");
   let view = null;
   const [budget, cap] = [newSlider("budget", 1, most[0]), newSlider("topk_cap", 1, most[1])];
@@ -32,6 +33,7 @@ function whatifPiece({ lesson, answer, scope, step: stepOf, reveal }) {
     const taken = labels.slice(0, length).join(" ");
     says.textContent = `Accept length ${length} (${taken}), ${nodes.length} nodes verified.`;
     picture.draw(pictureStep(nodes, (token) => labelOf(view, token), path), { mark: path[path.length - 1] ?? 0, says: says.textContent });
+    chart?.draw(b, c);
     answer.choice(`budget ${b}, cap ${c}`, () => judge(b, c, length));
   }
 

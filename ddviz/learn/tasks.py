@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from ddviz.analysis.whatif import ask, continuations
+from ddviz.analysis.whatif import ask, continuations, whatif
 from ddviz.check.doctor import examine
 from ddviz.trace import Trace
 from ddviz.trace.schema import Step as TraceStep
@@ -203,6 +203,22 @@ def smallest_budget(at: Step, reach: int, cap: int) -> int | None:
     settings = [(budget, cap) for budget in range(1, MAX_BUDGET + 1)]
     answers = ask(*rows, at.step.tree.tokens[0], text, settings)
     return next((b for (b, _), a in zip(settings, answers, strict=True) if a.accept_length >= reach), None)
+
+
+RUN_BUDGETS = (1, 2, 4, 8, 16, 32, 64)
+RUN_CAPS = (1, 2, 4, 8, 16)
+
+
+def run_means(trace: Trace) -> JSON:
+    """Mean accept length of a run at its recorded steps, by cap and budget, as `ddviz whatif` has it.
+
+    Raises BadValueError where no step holds a draft.
+    """
+    (found,) = whatif([trace], RUN_BUDGETS, RUN_CAPS)
+    means: dict[int, list[float]] = {cap: [] for cap in RUN_CAPS}
+    for estimate in found.estimates:
+        means[estimate.topk_cap].append(round(estimate.at_recorded_starts, 4))
+    return {"name": trace.name, "temperature": found.temperature, "budgets": RUN_BUDGETS, "means": means}
 
 
 def _draft(at: Step) -> tuple[Any, Any]:

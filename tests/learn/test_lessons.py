@@ -257,6 +257,14 @@ def test_tradeoffs_is_true():
         own.says(f"{round(100 * (means[2] / means[1] - 1))}%")
     own.says("for a gain of 14% and 2%", "nearly four times as large")
     assert 3.7 < 65 / 17 < 4
+    drawn = lesson_json(own.lesson, str)["runs"]
+    assert [(run["name"], run["temperature"]) for run in drawn] == [
+        ("quicksort-greedy", 0),
+        ("quicksort-t1.0", 1),
+    ]
+    for run, row in zip(drawn, table[2], strict=True):
+        shown = dict(zip(run["budgets"], run["means"][4], strict=True))
+        assert [f"{shown[budget]:.2f}" for budget in (4, 16, 64)] == [inline_text(cell) for cell in row[1:]]
     at = Step(own.trace, own.lesson.step)
     assert [smallest_budget(at, 4, cap) for cap in (1, 2, 4)] == [None, 10, 21]
     assert own.lesson.wants == {"reach": 4, "cap": 4} and own.step.accept.num_accepted + 1 == 3
@@ -351,6 +359,7 @@ def test_a_lesson_of_ones_own_is_read_with_the_trace_beside_it(own, tmp_path):
         ("node: 1", "nodes: 1", 6, "nodes is no field of a lesson; did you mean node?"),
         ("node: 1", "node: 1\nnode: 2", 7, "the field node comes twice"),
         ("node: 1", "hide: tree, txt", 6, "hide names 'txt'"),
+        ("node: 1", "runs: mine, quicksort-ar", 6, "names quicksort-ar, whose steps hold no draft"),
         ("(#root)", "(#rot)", 10, "no term of the glossary; did you mean root?"),
         ("(#root)", "(ftp://x.y)", 10, "must be https://"),
         ("[root](#root)", "![a](b.png)", 10, "can't hold this kind of Markdown (image)"),
