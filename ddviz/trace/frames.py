@@ -44,7 +44,7 @@ def compress_line(line: bytes, compressor: zstandard.ZstdCompressor) -> bytes:
 
 
 def new_compressor() -> zstandard.ZstdCompressor:
-    return zstandard.ZstdCompressor(level=3, write_checksum=True, write_content_size=True)
+    return zstandard.ZstdCompressor(level=1, write_checksum=True, write_content_size=True)
 
 
 def next_frame(data: bytes | memoryview, offset: int) -> Frame:

@@ -72,9 +72,10 @@ def display_rows(values: ArrayLike, digits: int = 5) -> list[list[float | None]]
 
 
 def _finite_or_none(array: NDArray[Any], floats: list[float]) -> list[float | None]:
-    if np.isfinite(array).all():
-        return list(floats)
-    return [x if np.isfinite(x) else None for x in floats]
+    out: list[float | None] = list(floats)
+    for i in np.flatnonzero(~np.isfinite(array)):
+        out[i] = None
+    return out
 
 
 class Recorder:
@@ -234,19 +235,13 @@ class NullRecorder:
         pass
 
 
-def _token_ids_of(step: Step) -> Iterator[int]:
+def _token_ids_of(step: Step) -> set[int]:
     """Every token id that a step names."""
-    yield from step.tree.tokens
-    yield from step.emitted
-    yield from step.accept.predicts
-    yield step.accept.bonus
+    ids = {step.accept.bonus, *step.tree.tokens, *step.emitted, *step.accept.predicts}
     if step.draft is not None:
-        for row in step.draft.top_ids:
-            yield from row
+        ids.update(*step.draft.top_ids)
     if step.target is not None:
-        yield from step.target.raw.argmax
-        for row in step.target.raw.top_ids:
-            yield from row
+        ids.update(step.target.raw.argmax, *step.target.raw.top_ids)
         if step.target.filtered is not None:
-            for row in step.target.filtered.top_ids or []:
-                yield from row
+            ids.update(*(step.target.filtered.top_ids or []))
+    return ids

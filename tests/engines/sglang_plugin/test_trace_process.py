@@ -9,11 +9,16 @@ import pytest
 import torch
 
 from ddviz.check.doctor import examine
-from ddviz.engines.sglang_plugin.tracing.process import Tokenizer, WriterProcess, token_bytes_of
+from ddviz.engines.sglang_plugin.tracing import process
+from ddviz.engines.sglang_plugin.tracing.jobs import Begin, Ended, Job, Row, Stepped
+from ddviz.engines.sglang_plugin.tracing.process import Tokenizer, WriterProcesses, token_bytes_of
 from ddviz.engines.sglang_plugin.tracing.ring import Ring
 from ddviz.engines.sglang_plugin.tracing.slots import Slots
+from ddviz.engines.sglang_plugin.tracing.steps import HostFacts
 from ddviz.trace import load
+from ddviz.trace.schema import End
 from tests.engines.sglang_plugin.test_tracing import Engine, request
+from tests.trace.runs import header
 
 NO_TOKENIZER = Tokenizer("", False)
 
@@ -22,14 +27,14 @@ NO_TOKENIZER = Tokenizer("", False)
 def engine(tmp_path):
     """An engine whose writer is a process."""
     made = Engine(tmp_path)
-    made.tracer.ring = Ring(Slots(8, 200_000), "cpu")
-    made.writer = made.tracer.writer = WriterProcess(made.tracer.ring.slots, NO_TOKENIZER)
+    made.tracer.ring = Ring(Slots(8, 200_000, readers=2), "cpu")
+    made.writer = made.tracer.writer = WriterProcesses(made.tracer.ring.slots, NO_TOKENIZER)
     yield made
     made.writer.close(30)
 
 
 def test_a_process_writes_what_a_writer_here_writes(engine, tmp_path):
-    reqs = [request("a"), request("b", temperature=0.8)]
+    reqs = [request("a", temperature=1.1), request("b", temperature=0.8)]
     traces = engine.run(reqs)
     for req in reqs:
         assert traces[req.rid].end.output_ids == req.output_ids_through_stop
@@ -43,7 +48,7 @@ def test_slots_come_back(engine):
     engine.prefill(reqs)
     while not reqs[0].finished():
         engine.settle(reqs, *engine.launch(reqs))
-        wait_until(lambda: any(engine.tracer.ring.slots.memory[-8:][i] == 0 for i in range(8)))
+        wait_until(lambda: b"\0\0" in states(engine.tracer.ring.slots))
     engine.writer.close(30)
     trace = load(next(engine.folder.glob("*.ddviz")))
     assert len(trace.steps) > 16 and not trace.dropped
@@ -56,13 +61,13 @@ def test_a_killed_server_leaves_every_step_that_it_had_told(tmp_path):
         "from tests.engines.sglang_plugin.test_trace_process import *\n"
         "engine = Engine(Path(sys.argv[1]))\n"
         "engine.tracer.ring = Ring(Slots(64, 200_000), 'cpu')\n"
-        "writer = engine.tracer.writer = WriterProcess(engine.tracer.ring.slots, NO_TOKENIZER)\n"
+        "writer = engine.tracer.writer = WriterProcesses(engine.tracer.ring.slots, NO_TOKENIZER)\n"
         "req = request('a', max_new_tokens=1000)\n"
         "engine.table[:, 0] = -100\n"
         "engine.prefill([req])\n"
         "for _ in range(12):\n"
         "    engine.settle([req], *engine.launch([req]))\n"
-        "wait_until(lambda: writer._jobs.empty())\n"
+        "wait_until(lambda: writer._writers[0]._jobs.empty())\n"
         "time.sleep(0.2)  # the feeder's last write\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
@@ -75,8 +80,8 @@ def test_a_killed_server_leaves_every_step_that_it_had_told(tmp_path):
 def test_a_writer_that_died_is_told_once_and_disturbs_nobody(engine, caplog):
     reqs = [request("a", max_new_tokens=40)]
     engine.prefill(reqs)
-    engine.writer._process.kill()
-    engine.writer._process.wait()
+    engine.writer._writers[0]._process.kill()
+    engine.writer._writers[0]._process.wait()
     while not reqs[0].finished():
         engine.settle(reqs, *engine.launch(reqs))
     wait_until(lambda: "has ended" in caplog.text)
@@ -87,7 +92,7 @@ def test_a_writer_that_died_is_told_once_and_disturbs_nobody(engine, caplog):
 def test_a_process_that_does_not_start_is_an_error(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(RuntimeError, match="did not start"):
-        WriterProcess(Slots(2, 100), NO_TOKENIZER)
+        WriterProcesses(Slots(2, 100), NO_TOKENIZER)
 
 
 def test_without_a_tokenizer_tokens_have_no_text(tmp_path):
@@ -113,3 +118,71 @@ def wait_until(holds, limit=20.0):
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def test_a_slot_is_free_when_its_last_reader_is_done():
+    slots = Slots(1, 64, readers=3)
+    assert slots.take() == 0
+    for reader in (2, 0):
+        slots.free(0, reader)
+        assert slots.take() is None
+    slots.free(0, 1)
+    assert slots.take() == 0
+
+
+def test_requests_are_shared_out_among_writers_and_each_is_told_of_the_others_files(monkeypatch):
+    monkeypatch.setattr(process, "WriterProcess", ToldWriter)
+    slots = Slots(4, 64, readers=2)
+    writers = WriterProcesses(slots, NO_TOKENIZER)
+    for rid in "abc":
+        writers.put(begin(rid))
+    writers.put(Stepped(slots.take(), [], [row("a"), row("b"), row("c")], {}))
+    writers.put(Stepped(slots.take(), [], [row("b")], {}))
+    writers.put(Ended("a", End(finish_reason="stop", output_ids=[], steps=0)))
+    writers.put(begin("d"))  # goes where there is less to do
+    first, second = (writer.told for writer in writers._writers)
+    assert [job.rid for job in first if isinstance(job, Begin)] == ["a", "c", "d"]
+    assert [job.rid for job in second if isinstance(job, Begin)] == ["b"]
+    assert [[r.rid for r in job.rows] for job in first if isinstance(job, Stepped)] == [["a", "c"]]
+    assert [[r.rid for r in job.rows] for job in second if isinstance(job, Stepped)] == [["b"], ["b"]]
+    assert [job.being_written for job in first if isinstance(job, Ended)] == [["b.ddviz", "c.ddviz"]]
+    assert states(slots)[:2] == [b"\1\1", b"\0\1"]  # the first has nothing of the second step
+
+
+def test_a_writer_that_died_gives_its_slots_back():
+    slots = Slots(4, 64, readers=2)
+    writers = WriterProcesses(slots, NO_TOKENIZER)
+    for rid in "ab":
+        writers.put(begin(rid))
+    writers._writers[1]._process.kill()
+    writers._writers[1]._process.wait()
+    for _ in range(12):  # far more steps than slots
+        writers.put(Stepped(slots.take(), [], [row("b")], {}))
+        wait_until(lambda: b"\0\0" in states(slots))
+    wait_until(lambda: set(states(slots)) == {b"\0\0"})
+    writers.close(30)
+
+
+class ToldWriter:
+    """Stands for a process, and keeps what it is told."""
+
+    def __init__(self, slots: Slots, tokenizer: Tokenizer, reader: int) -> None:
+        self.told: list[Job] = []
+
+    def wait(self) -> None: ...
+
+    def put(self, job: Job) -> None:
+        self.told.append(job)
+
+
+def begin(rid: str) -> Begin:
+    return Begin(rid, f"{rid}.ddviz", header(), [1])
+
+
+def row(rid: str) -> Row:
+    return Row(rid, 0, HostFacts(0, 0, 2, 0, False, 0, 0), "standard", [])
+
+
+def states(slots: Slots) -> list[bytes]:
+    """The readers' bytes of every slot."""
+    return [slots.memory[slots._states(i) :][: slots.readers] for i in range(slots.count)]

@@ -1,9 +1,12 @@
-"""The writer's process, from both ends of the pipe.
+"""The writers' processes, from both ends of their pipes.
 
 In:  jobs, from the scheduler's process.
 Out: the same jobs to a TraceWriter, in a process that lives as long as the pipe is open. When the server is
      killed, the pipe closes, and what it held is still written.
 Not here: what is written (writer.py).
+
+One process writes about two thousand rows of 17 nodes a second, and a batch of 16 makes more: there are
+several, each with requests of its own.
 
 A thread of the scheduler's process that encodes steps would take Python's lock from it: at batch 16 for most
 of the time of a step.
@@ -24,7 +27,7 @@ from typing import BinaryIO, NamedTuple
 import msgspec
 
 import ddviz
-from ddviz.engines.sglang_plugin.tracing.jobs import Job
+from ddviz.engines.sglang_plugin.tracing.jobs import Begin, Ended, Job, Stepped
 from ddviz.engines.sglang_plugin.tracing.slots import Slots
 from ddviz.engines.sglang_plugin.tracing.writer import TraceWriter
 
@@ -42,12 +45,57 @@ class Tokenizer(NamedTuple):
     trust_remote_code: bool
 
 
-class WriterProcess:
-    """Starts the process, and hands it jobs: `put` never waits, and is for the scheduler's thread alone."""
+class WriterProcesses:
+    """As many as the slots have readers. `put` never waits, and is for the scheduler's thread alone."""
 
     def __init__(self, slots: Slots, tokenizer: Tokenizer) -> None:
-        """Returns when the process is ready. RuntimeError where it does not start."""
-        command = [sys.executable, "-m", __name__, str(slots.descriptor), str(slots.count), str(slots.size)]
+        """Returns when all are ready. RuntimeError where one does not start."""
+        self._slots = slots
+        self._writers = [WriterProcess(slots, tokenizer, reader) for reader in range(slots.readers)]
+        for writer in self._writers:
+            writer.wait()
+        self._open: dict[str, tuple[int, str]] = {}  # by request: whose it is, and its trace's path
+
+    def put(self, job: Job) -> None:
+        match job:
+            case Begin():
+                busy = [reader for reader, _ in self._open.values()]
+                self._open[job.rid] = min(range(len(self._writers)), key=busy.count), job.path
+                self._writer_of(job.rid).put(job)
+            case Stepped():
+                for reader, writer in enumerate(self._writers):
+                    if rows := [row for row in job.rows if self._reader_of(row.rid) == reader]:
+                        writer.put(msgspec.structs.replace(job, rows=rows))
+                    else:
+                        self._slots.free(job.slot, reader)
+            case Ended():
+                writer = self._writer_of(job.rid)
+                self._open.pop(job.rid, None)
+                others = [path for _, path in self._open.values()]
+                writer.put(msgspec.structs.replace(job, being_written=others))
+            case _:
+                self._writer_of(job.rid).put(job)
+
+    def close(self, timeout: float | None = None) -> None:
+        """Until all jobs are written and the processes have ended."""
+        for writer in self._writers:
+            writer.close(timeout)
+
+    def _reader_of(self, rid: str) -> int:
+        return self._open[rid][0] if rid in self._open else 0
+
+    def _writer_of(self, rid: str) -> "WriterProcess":
+        return self._writers[self._reader_of(rid)]
+
+
+class WriterProcess:
+    """One process. `put` never waits."""
+
+    def __init__(self, slots: Slots, tokenizer: Tokenizer, reader: int = 0) -> None:
+        """Begins to start it: `wait` before the first job. reader: which of the slots' readers it is."""
+        self._slots, self._reader = slots, reader
+        facts = (slots.descriptor, slots.count, slots.size, slots.readers, reader)
+        command = [sys.executable, "-m", __name__, *map(str, facts)]
         root = str(Path(ddviz.__file__).parents[1])
         path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
         self._process = subprocess.Popen(
@@ -60,18 +108,24 @@ class WriterProcess:
         )
         assert self._process.stdin is not None and self._process.stdout is not None
         self._pipe: BinaryIO = self._process.stdin
+        self._encode = msgspec.msgpack.Encoder().encode
+        self._jobs: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._feed, name="ddviz-trace-feeder", daemon=True)
+
+    def wait(self) -> None:
+        """Until it is ready. RuntimeError where it does not start."""
+        assert self._process.stdout is not None
         readable, _, _ = select.select([self._process.stdout], [], [], START_LIMIT_S)
         if not readable or self._process.stdout.read(1) != READY:
             self._process.kill()
             raise RuntimeError("the process that writes traces did not start")
-        self._encode = msgspec.msgpack.Encoder().encode
-        self._jobs: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._feed, name="ddviz-trace-feeder", daemon=True)
         self._thread.start()
 
     def put(self, job: Job) -> None:
         if self._thread.is_alive():
             self._jobs.put(self._encode(job))
+        elif isinstance(job, Stepped):
+            self._slots.free(job.slot, self._reader)
 
     def close(self, timeout: float | None = None) -> None:
         """Until all jobs are written and the process has ended."""
@@ -87,17 +141,21 @@ class WriterProcess:
                     self._pipe.flush()
             self._pipe.close()
         except BrokenPipeError:
-            logger.error("ddviz: the process that writes traces has ended; nothing more is traced")
+            logger.error("ddviz: a process that writes traces has ended; its requests are traced no more")
+            for slot in range(self._slots.count):
+                self._slots.free(slot, self._reader)
 
 
 def main(arguments: list[str]) -> None:
-    """descriptor, count and size of the slots; the tokenizer's path, 1 where its code is trusted."""
+    """descriptor, count, size and readers of the slots, which of them this is; the tokenizer's path, 1 where
+    its code is trusted.
+    """
     for name in (signal.SIGTERM, signal.SIGINT):
         signal.signal(name, signal.SIG_IGN)  # it ends when the pipe does
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    descriptor, count, size = map(int, arguments[:3])
-    slots = Slots(count, size, descriptor)
-    writer = TraceWriter(slots, token_bytes_of(Tokenizer(arguments[3], arguments[4] == "1")))
+    descriptor, count, size, readers, reader = map(int, arguments[:5])
+    slots = Slots(count, size, descriptor, readers)
+    writer = TraceWriter(slots, token_bytes_of(Tokenizer(arguments[5], arguments[6] == "1")), reader)
     decode = msgspec.msgpack.Decoder(Job).decode
     sys.stdout.buffer.write(READY)
     sys.stdout.buffer.flush()

@@ -3,7 +3,7 @@
 In:  each trace that the writer has finished.
 Out: a folder whose traces are together no larger than the limit: the oldest finished ones are deleted.
 
-Only traces that this process has open are spared: of two servers that share a folder, one may delete what the
+Traces that the server has open are spared: of two servers that share a folder, one may delete what the
 other writes; but that is the newest there is, and goes last.
 """
 
@@ -23,8 +23,9 @@ logger = logging.getLogger(__name__)
 class Rotation:
     """Of the folders that one process writes traces into. Not thread-safe: the writer's thread has it."""
 
-    def __init__(self, limit: int | None) -> None:
-        self.limit = limit  # bytes; None: any
+    def __init__(self, limit: int | None, writers: int = 1) -> None:
+        """limit: bytes, None = any. writers: processes that write there, each as much as this one."""
+        self.limit, self.writers = limit, writers
         self._sizes: dict[Path, int] = {}  # of each folder, an estimate between two looks
 
     def finished(self, trace: Path, being_written: Collection[Path]) -> None:
@@ -34,7 +35,7 @@ class Rotation:
         folder = trace.parent
         known = self._sizes.get(folder)
         if known is not None:
-            self._sizes[folder] = known + trace.stat().st_size
+            self._sizes[folder] = known + self.writers * trace.stat().st_size
         if known is None or self._sizes[folder] > self.limit:
             self._sizes[folder] = shrink(folder, self.limit, being_written)
 
@@ -69,9 +70,9 @@ def limit_of(text: str | None) -> int | None:
     return int(found[1]) * UNITS[found[2].upper()]
 
 
-def rotation() -> Rotation:
+def rotation(writers: int = 1) -> Rotation:
     """As the environment has it."""
-    return Rotation(limit_of(os.environ.get(LIMIT)))
+    return Rotation(limit_of(os.environ.get(LIMIT)), writers)
 
 
 class _Trace(NamedTuple):

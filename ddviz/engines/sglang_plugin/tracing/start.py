@@ -17,11 +17,15 @@ from ddviz.engines.base import TARGET_TOP
 from ddviz.engines.sglang_plugin.tracing import tracer as tracing
 from ddviz.engines.sglang_plugin.tracing.ddtree_step import DDTreeStep
 from ddviz.engines.sglang_plugin.tracing.notes import Notes
-from ddviz.engines.sglang_plugin.tracing.process import Tokenizer, WriterProcess
+from ddviz.engines.sglang_plugin.tracing.process import Tokenizer, WriterProcesses
 from ddviz.engines.sglang_plugin.tracing.ring import Ring
 from ddviz.engines.sglang_plugin.tracing.slots import Slots
 from ddviz.engines.sglang_plugin.tracing.traced_step import TracedStep
 from ddviz.trace import schema
+
+LEAST_SLOTS, MOST_SLOTS = 64, 256
+RING_BYTES = 256 << 20  # pinned memory for more than the least
+MOST_WRITERS = 4
 
 logger = logging.getLogger(__name__)
 
@@ -65,12 +69,12 @@ def begin(
         folder.mkdir(parents=True, exist_ok=True)
         noted_by = kind()  # may capture graphs: before there are other threads
         most = int(model_runner.max_running_requests)
-        slots = Slots(tracing.RING_SLOTS, most * row_size)
+        slots = Slots(slots_of(most * row_size), most * row_size, readers=writers_of(os.cpu_count() or 1))
         tracer = tracing.Tracer(
             folder=folder,
             header=header(),
             ring=Ring(slots, model_runner.device),
-            writer=WriterProcess(slots, _tokenizer(args)),
+            writer=WriterProcesses(slots, _tokenizer(args)),
             kind=noted_by,
             row_width=int(model_runner.req_to_token_pool.req_to_token.shape[1]),
             default_level=os.environ.get(tracing.LEVEL) or None,
@@ -80,6 +84,16 @@ def begin(
     except Exception:
         logger.exception("ddviz: tracing could not start; the server goes on without")
         return tracing.NoTracer()
+
+
+def slots_of(size: int) -> int:
+    """How many slots of `size` bytes: a quarter of a second of a quick server, if memory allows."""
+    return max(LEAST_SLOTS, min(MOST_SLOTS, RING_BYTES // size))
+
+
+def writers_of(cpus: int) -> int:
+    """How many processes write, on a machine of so many CPUs."""
+    return max(1, min(MOST_WRITERS, cpus // 4))
 
 
 def row_bytes(width: int, block_size: int, candidates: int) -> int:

@@ -1,22 +1,28 @@
-"""The arrays of one traced row -> schema.Step.
+"""The arrays of a step's traced rows -> one schema.Step a row.
 
-In:  numpy arrays as reading.py named them, one row of each; what the host knew of the step.
+In:  numpy arrays as reading.py named them; what the host knew of the step.
 Out: schema.Step at level light or standard. What an algorithm has not is not there: None.
 Not here: torch, SGLang.
+
+Floats become decimals for all rows of a step at once: that is most of the work, and numpy's calls most of
+that.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ddviz.trace import schema
-from ddviz.trace.writer import display_list, display_rows, float32, float32_list
+from ddviz.trace.writer import display_list, float32_list
 from ddviz.tree import pack_mask
 
-Arrays = dict[str, np.ndarray]
+Lists = dict[
+    str, Any
+]  # of one row, by name: a number, a list or a list of lists; the mask's cells as they are
 Part = TypeVar("Part")
+_SHOWN = {"top_logprobs", "raw_top_probs", "raw_entropy", "raw_logsumexp", "filtered_top_probs"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +38,29 @@ class HostFacts:
     row_width: int
 
 
+def rows_of(arrays: dict[str, np.ndarray]) -> list[Lists]:
+    """Arrays [n, ...] as n rows. Floats that are only shown are cut, the others keep all of float32."""
+    lists: dict[str, Any] = {}
+    floats: dict[bool, list[tuple[str, np.ndarray]]] = {True: [], False: []}
+    for name, array in arrays.items():
+        if array.dtype.kind == "f":
+            floats[name in _SHOWN].append((name, array))
+        else:
+            lists[name] = array.astype(bool) if name == "mask" else array.tolist()
+    for shown, named in floats.items():
+        if not named:
+            continue
+        flat = np.concatenate([array.ravel() for _, array in named])
+        decimals = np.array(display_list(flat) if shown else float32_list(flat), dtype=object)
+        at = 0
+        for name, array in named:
+            lists[name] = decimals[at : at + array.size].reshape(array.shape).tolist()
+            at += array.size
+    return [dict(zip(lists, values, strict=True)) for values in zip(*lists.values(), strict=True)]
+
+
 def step_of(
-    arrays: Arrays,
+    row: Lists,
     facts: HostFacts,
     emitted: list[int],
     level: schema.CaptureLevel,
@@ -41,14 +68,14 @@ def step_of(
 ) -> schema.Step:
     """One step of one request; the fields that this level leaves out are None."""
     standard = level != "light"
-    width = len(arrays["tokens"])
+    width = len(row["tokens"])
 
-    def part(make: Callable[[Arrays], Part], *needed: str) -> Part | None:
-        return make(arrays) if standard and all(name in arrays for name in needed) else None
+    def part(make: Callable[[Lists], Part], *needed: str) -> Part | None:
+        return make(row) if standard and all(name in row for name in needed) else None
 
     return schema.Step(
         index=facts.index,
-        prefix_len=int(arrays["seq_len"]),
+        prefix_len=row["seq_len"],
         batch=schema.Batch(
             id=facts.batch_id,
             size=facts.batch_size,
@@ -57,102 +84,102 @@ def step_of(
             mode="graph" if facts.graph else "eager",
         ),
         draft=part(_draft, "top_ids"),
-        tree=_tree(arrays),
+        tree=_tree(row),
         retrieve=part(_retrieve, "next_token"),
-        positions=part(lambda a: a["positions"].tolist(), "positions"),
-        slots=part(lambda a: a["slots"].tolist(), "slots"),
-        mask=part(lambda a: pack_mask(a["mask"].astype(bool)), "mask"),
+        positions=part(lambda r: r["positions"], "positions"),
+        slots=part(lambda r: r["slots"], "slots"),
+        mask=part(lambda r: pack_mask(r["mask"]), "mask"),
         target=part(_target, "raw_top_ids"),
         sampling=part(_sampling, "coins"),
-        accept=_accept(arrays),
-        commit=part(lambda a: _commit(a, facts), "src_slots"),
+        accept=_accept(row),
+        commit=part(lambda r: _commit(r, facts), "src_slots"),
         emitted=emitted,
         times_us=times_us,
     )
 
 
-def _count(arrays: Arrays) -> int:
-    return int(arrays["counts"])
+def _count(row: Lists) -> int:
+    return row["counts"]
 
 
-def _draft(arrays: Arrays) -> schema.Draft:
-    return schema.Draft(top_ids=arrays["top_ids"].tolist(), top_logprobs=display_rows(arrays["top_logprobs"]))
+def _draft(row: Lists) -> schema.Draft:
+    return schema.Draft(top_ids=row["top_ids"], top_logprobs=row["top_logprobs"])
 
 
-def _tree(arrays: Arrays) -> schema.Tree:
-    n = _count(arrays)
+def _tree(row: Lists) -> schema.Tree:
+    n = _count(row)
     return schema.Tree(
-        tokens=arrays["tokens"][:n].tolist(),
-        parents=arrays["parents"][:n].tolist(),
-        ranks=arrays["ranks"][:n].tolist() if "ranks" in arrays else None,
-        scores=float32_list(arrays["scores"][:n]) if "scores" in arrays else None,
+        tokens=row["tokens"][:n],
+        parents=row["parents"][:n],
+        ranks=row["ranks"][:n] if "ranks" in row else None,
+        scores=row["scores"][:n] if "scores" in row else None,
     )
 
 
-def _retrieve(arrays: Arrays) -> schema.Retrieve:
+def _retrieve(row: Lists) -> schema.Retrieve:
     return schema.Retrieve(
-        index=arrays["retrieve_index"].tolist(),
-        next_token=arrays["next_token"].tolist(),
-        next_sibling=arrays["next_sibling"].tolist(),
+        index=row["retrieve_index"],
+        next_token=row["next_token"],
+        next_sibling=row["next_sibling"],
     )
 
 
-def _target(arrays: Arrays) -> schema.Target:
-    n = _count(arrays)
+def _target(row: Lists) -> schema.Target:
+    n = _count(row)
     raw = schema.TargetRows(
-        top_ids=arrays["raw_top_ids"][:n].tolist(),
-        top_probs=display_rows(arrays["raw_top_probs"][:n]),
-        entropy=display_list(arrays["raw_entropy"][:n]),
-        logsumexp=display_list(arrays["raw_logsumexp"][:n]),
-        argmax=arrays["raw_argmax"][:n].tolist(),
-        margin=float32_list(arrays["raw_margin"][:n]),
-        node_probs=_of_nodes(arrays["raw_node_probs"], n),
+        top_ids=row["raw_top_ids"][:n],
+        top_probs=row["raw_top_probs"][:n],
+        entropy=row["raw_entropy"][:n],
+        logsumexp=row["raw_logsumexp"][:n],
+        argmax=row["raw_argmax"][:n],
+        margin=row["raw_margin"][:n],
+        node_probs=_of_nodes(row["raw_node_probs"], n),
     )
     filtered = None
-    if "filtered_node_probs" in arrays:
+    if "filtered_node_probs" in row:
         filtered = schema.FilteredRows(
-            node_probs=_of_nodes(arrays["filtered_node_probs"], n),
-            top_ids=arrays["filtered_top_ids"][:n].tolist(),
-            top_probs=display_rows(arrays["filtered_top_probs"][:n]),
+            node_probs=_of_nodes(row["filtered_node_probs"], n),
+            top_ids=row["filtered_top_ids"][:n],
+            top_probs=row["filtered_top_probs"][:n],
         )
-    return schema.Target(raw=raw, filtered=filtered, nonfinite=int(arrays["nonfinite"][:n].sum()))
+    return schema.Target(raw=raw, filtered=filtered, nonfinite=sum(row["nonfinite"][:n]))
 
 
-def _of_nodes(probs: np.ndarray, n: int) -> list[float | None]:
-    return [None, *float32_list(probs[1:n])]
+def _of_nodes(probs: list[float | None], n: int) -> list[float | None]:
+    return [None, *probs[1:n]]
 
 
-def _sampling(arrays: Arrays) -> schema.Sampling:
+def _sampling(row: Lists) -> schema.Sampling:
     return schema.Sampling(
-        coins=float32_list(arrays["coins"][: _count(arrays)]),
-        final_coin=float32(arrays["final_coin"]),
-        residual_sum=float32(arrays["residual_sum"]),
-        bonus_cdf=float32(arrays["bonus_cdf"]),
-        bonus_prob=float32(arrays["bonus_prob"]),
+        coins=row["coins"][: _count(row)],
+        final_coin=row["final_coin"],
+        residual_sum=row["residual_sum"],
+        bonus_cdf=row["bonus_cdf"],
+        bonus_prob=row["bonus_prob"],
     )
 
 
-def _accept(arrays: Arrays) -> schema.Accept:
+def _accept(row: Lists) -> schema.Accept:
     """As the kernel wrote it; predicts are those that commit read along its indices."""
-    count = int(arrays["num_accepted"])
+    count = row["num_accepted"]
     return schema.Accept(
-        index=arrays["accept_index"][: count + 1].tolist(),
+        index=row["accept_index"][: count + 1],
         num_accepted=count,
-        predicts=arrays["path_tokens"][: count + 1].tolist(),
-        bonus=int(arrays["bonus"]),
-        kernel="sampled" if "coins" in arrays else "greedy",
+        predicts=row["path_tokens"][: count + 1],
+        bonus=row["bonus"],
+        kernel="sampled" if "coins" in row else "greedy",
     )
 
 
-def _commit(arrays: Arrays, facts: HostFacts) -> schema.Commit:
-    length = int(arrays["num_accepted"]) + 1
-    appended = arrays.get("draft_kv_positions")  # not every algorithm appends to a drafter's KV
+def _commit(row: Lists, facts: HostFacts) -> schema.Commit:
+    length = row["num_accepted"] + 1
+    appended = row.get("draft_kv_positions")  # not every algorithm appends to a drafter's KV
     return schema.Commit(
-        src_slots=arrays["src_slots"][:length].tolist(),
-        dst_slots=arrays["dst_slots"][:length].tolist(),
-        committed_len=int(arrays["new_seq_len"]),
+        src_slots=row["src_slots"][:length],
+        dst_slots=row["dst_slots"][:length],
+        committed_len=row["new_seq_len"],
         reserved_len=facts.reserved_len,
         row_width=facts.row_width,
-        draft_kv_positions=None if appended is None else appended[:length].tolist(),
-        draft_kv_rows=None if appended is None else int(arrays["new_seq_len"]),
+        draft_kv_positions=None if appended is None else appended[:length],
+        draft_kv_rows=None if appended is None else row["new_seq_len"],
     )

@@ -26,7 +26,7 @@ import torch
 
 from ddviz.engines.sglang_plugin.requests import tree_limits
 from ddviz.engines.sglang_plugin.tracing.jobs import Begin, Ended, Lost, Prefilled, Row, Stepped
-from ddviz.engines.sglang_plugin.tracing.process import WriterProcess
+from ddviz.engines.sglang_plugin.tracing.process import WriterProcesses
 from ddviz.engines.sglang_plugin.tracing.ring import Ring
 from ddviz.engines.sglang_plugin.tracing.traced_step import NO_STEP, NoStep, Pending, Traced, TracedStep
 from ddviz.engines.sglang_plugin.tracing.writer import TraceWriter
@@ -35,7 +35,6 @@ from ddviz.trace import schema
 KEY = "ddviz"
 FOLDER, LEVEL = "DDVIZ_TRACE_DIR", "DDVIZ_TRACE"  # environment
 MOST_FAILURES = 3
-RING_SLOTS = 64
 MOST_INDICES = 1024
 
 logger = logging.getLogger(__name__)
@@ -73,7 +72,7 @@ class Tracer(NoTracer):
     folder: Path
     header: schema.Header  # what all traces of this server have in common
     ring: Ring
-    writer: WriterProcess | TraceWriter
+    writer: WriterProcesses | TraceWriter
     kind: Callable[..., TracedStep]  # what a step is noted by
     row_width: int  # slots that a request's row has
     default_level: str | None = None

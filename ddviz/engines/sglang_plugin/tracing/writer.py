@@ -6,15 +6,16 @@ Not here: which requests are traced, what a step holds.
 """
 
 import logging
+import math
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
-from ddviz.engines.sglang_plugin.tracing.jobs import Array, Begin, Ended, Job, Lost, Prefilled, Stepped
+from ddviz.engines.sglang_plugin.tracing.jobs import Begin, Ended, Job, Lost, Prefilled, Stepped
 from ddviz.engines.sglang_plugin.tracing.rotation import rotation
 from ddviz.engines.sglang_plugin.tracing.slots import Slots
-from ddviz.engines.sglang_plugin.tracing.steps import step_of
+from ddviz.engines.sglang_plugin.tracing.steps import rows_of, step_of
 from ddviz.errors import TraceError
 from ddviz.trace.writer import Recorder
 
@@ -24,10 +25,11 @@ logger = logging.getLogger(__name__)
 class TraceWriter:
     """Does each job as it is `put`. `close` ends what is open."""
 
-    def __init__(self, slots: Slots, token_bytes: Callable[[int], bytes | None]) -> None:
-        self._slots, self._token_bytes = slots, token_bytes
+    def __init__(self, slots: Slots, token_bytes: Callable[[int], bytes | None], reader: int = 0) -> None:
+        """reader: which of the readers of the slots this is; each has requests of its own."""
+        self._slots, self._token_bytes, self._reader = slots, token_bytes, reader
         self._recorders: dict[str, Recorder] = {}
-        self._rotation = rotation()
+        self._rotation = rotation(slots.readers)
 
     def put(self, job: Job) -> None:
         try:
@@ -57,28 +59,26 @@ class TraceWriter:
             case Ended() if job.rid in self._recorders:
                 with self._recorders.pop(job.rid) as recorder:
                     recorder.end(job.event)
-                self._rotation.finished(recorder.path, {other.path for other in self._recorders.values()})
+                self._rotation.finished(recorder.path, {*map(Path, job.being_written), *self._open_paths()})
 
     def _write_step(self, job: Stepped) -> None:
-        arrays = self._arrays(job)
-        for row in job.rows:
-            if recorder := self._recorders.get(row.rid):
-                own = {
-                    array.name: values[row.facts.row if array.whole else row.at] for array, values in arrays
-                }
-                recorder.step(step_of(own, row.facts, row.emitted, row.level, dict(job.times_us)))
-
-    def _arrays(self, job: Stepped) -> list[tuple[Array, np.ndarray]]:
         try:
             raw = self._slots.read(job.slot, sum(array.size for array in job.layout))
         finally:
-            self._slots.free(job.slot)
-        arrays, at = [], 0
+            self._slots.free(job.slot, self._reader)
+        rows = [row for row in job.rows if row.rid in self._recorders]
+        whole, own = [row.facts.row for row in rows], [row.at for row in rows]
+        arrays, at = {}, 0
         for array in job.layout:
-            own = raw[at : at + array.size]
-            arrays.append((array, np.frombuffer(own, array.dtype).reshape(array.shape)))
+            values = np.frombuffer(raw, array.dtype, math.prod(array.shape), at).reshape(array.shape)
+            arrays[array.name] = values[whole if array.whole else own]
             at += array.size
-        return arrays
+        for row, lists in zip(rows, rows_of(arrays), strict=True):
+            step = step_of(lists, row.facts, row.emitted, row.level, dict(job.times_us))
+            self._recorders[row.rid].step(step)
+
+    def _open_paths(self) -> list[Path]:
+        return [recorder.path for recorder in self._recorders.values()]
 
     def _text(self, ids: list[int]) -> str:
         raw = b"".join(self._token_bytes(token) or b"" for token in ids)
