@@ -305,7 +305,7 @@ def test_kv_that_was_left_where_it_was_is_named(tmp_path):
     engine = Engine(tmp_path, "EAGLE")
     engine._move = lambda *_: None
     trace = engine.run([request("a", 1.2, max_new_tokens=40)])["a"]
-    assert {finding.rule for finding in examine(trace)} == {"commit"}
+    assert {finding.rule for finding in examine(trace)} == {"commit", "kept-slots"}
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
-"""The tracer on the CPU: the plugin's own kernels in Triton's interpreter, twins from ddviz/tree in place of
-the acceptance kernels, a model that is a table. What the tracer wrote must pass the doctor.
+"""The tracer on the CPU: twins from ddviz/tree in place of the tree and acceptance kernels, a model that is a
+table; the plugin's other kernels in Triton's interpreter, and in one greedy and one sampled batch its tree
+kernels too. What the tracer wrote must pass the doctor.
 """
 
 from functools import partial
@@ -10,6 +11,7 @@ import pytest
 import torch
 
 from ddviz.check.doctor import examine
+from ddviz.engines.sglang_plugin import tree_kernels
 from ddviz.engines.sglang_plugin.batch import AcceptedBatch
 from ddviz.engines.sglang_plugin.commit import KVPacker, settle
 from ddviz.engines.sglang_plugin.step_buffers import StepBuffers
@@ -20,7 +22,6 @@ from ddviz.engines.sglang_plugin.tracing.tracer import (
     asked_level,
     sampling_of,
 )
-from ddviz.engines.sglang_plugin.tree_kernels import build_trees, compile_trees
 from ddviz.trace import load
 from ddviz.tree import follow_verified_tree, sample_tree_paths, target_probs
 from tests.engines.sglang_plugin import twins
@@ -76,7 +77,7 @@ class FakeRequest(SimpleNamespace):
 class Engine:
     """Steps of DDTreeWorker without SGLang: the same calls in the same order."""
 
-    def __init__(self, folder, ring_slots=8, default_level=None):
+    def __init__(self, folder, ring_slots=8, default_level=None, kernels=twins):
         self.tracer = new_tracer(
             folder,
             block_size=BLOCK,
@@ -87,7 +88,7 @@ class Engine:
             ring_slots=ring_slots,
             default_level=default_level,
         )
-        self.writer = self.tracer.writer
+        self.writer, self.kernels = self.tracer.writer, kernels
         self.folder = folder
         self.table = torch.randn((VOCABULARY, VOCABULARY), generator=torch.Generator().manual_seed(1)) * 2
         self.table[:, STOP] -= 4
@@ -121,9 +122,11 @@ class Engine:
         with trace.stage("draft"):
             self.lists[step.bs] = self._draft(roots)
         limits = torch.tensor([[BUDGET, CAP]] * len(reqs), dtype=torch.int32).T
-        build_trees(tree, *self.lists[step.bs], roots, limits[0].contiguous(), limits[1].contiguous())
+        limits = limits[0].contiguous(), limits[1].contiguous()
+        self.kernels.build_trees(tree, *self.lists[step.bs], roots, *limits)
         mask = torch.zeros(int((WIDTH * (seq_lens + WIDTH)).sum()), dtype=torch.uint8)
-        compile_trees(tree, seq_lens, torch.tensor([req.pool_index for req in reqs]), self.rows, mask)
+        pool_indices = torch.tensor([req.pool_index for req in reqs])
+        self.kernels.compile_trees(tree, seq_lens, pool_indices, self.rows, mask)
         self.spoil(tree, mask)
         logits = self.table[tree.tokens.view(-1)]
         trace.raw(step, logits)
@@ -173,7 +176,11 @@ class Engine:
             return _tensors(twin)
         probs = np.stack(
             [
-                target_probs(logits.view(len(reqs), WIDTH, -1)[i].numpy(), req.sampling_params.temperature)
+                target_probs(
+                    logits.view(len(reqs), WIDTH, -1)[i].numpy(),
+                    req.sampling_params.temperature,
+                    top_k=1 if req.sampling_params.top_k == 1 else 0,  # a greedy row is one-hot
+                )
                 for i, req in enumerate(reqs)
             ]
         )
@@ -198,7 +205,7 @@ def _tensors(twin):
 
 def test_traces_of_a_greedy_batch_pass_the_doctor_and_hold_what_was_said(tmp_path):
     reqs = [request("a"), request("b", max_new_tokens=8), request("c")]
-    traces = Engine(tmp_path).run(reqs)
+    traces = Engine(tmp_path, kernels=tree_kernels).run(reqs)
     assert sorted(traces) == ["a", "b", "c"]
     for req in reqs:
         trace = traces[req.rid]
@@ -214,7 +221,8 @@ def test_traces_of_a_greedy_batch_pass_the_doctor_and_hold_what_was_said(tmp_pat
 
 
 def test_traces_of_a_sampled_batch_replay_coin_by_coin(tmp_path):
-    traces = Engine(tmp_path).run([request("a", 1.0), request("b", 0.7), request("c", 1.3)])
+    reqs = [request("a", 1.0), request("b", 0.7), request("c", 1.3)]
+    traces = Engine(tmp_path, kernels=tree_kernels).run(reqs)
     for trace in traces.values():
         assert examine(trace) == []
         assert all(step.accept.kernel == "sampled" and step.sampling is not None for step in trace.steps)

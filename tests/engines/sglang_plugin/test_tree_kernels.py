@@ -1,13 +1,15 @@
 """The GPU builder and compiler against tree/, run by Triton's interpreter on the CPU."""
 
+import dataclasses
+
 import numpy as np
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from ddviz.engines.sglang_plugin import tree_kernels
 from ddviz.engines.sglang_plugin.batch import TreeBatch
-from ddviz.engines.sglang_plugin.tree_kernels import build_trees, compile_trees
-from ddviz.tree import build_tree, compile_ddtree_retrieve, node_positions, tree_mask
+from tests.engines.sglang_plugin import twins
 
 
 def draft(rng: np.random.Generator, depths: int, k: int, coarse: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -20,10 +22,10 @@ def draft(rng: np.random.Generator, depths: int, k: int, coarse: bool) -> tuple[
     return np.ascontiguousarray(logprobs, np.float32), ids.astype(np.int64)
 
 
-def run(drafts, roots, budgets, caps, seq_lens, width, whole_rows=False):
+def run(drafts, roots, budgets, caps, seq_lens, width, whole_rows=False, kernels=tree_kernels):
     bs = len(drafts)
     out = TreeBatch.empty(bs, width, "cpu")
-    build_trees(
+    kernels.build_trees(
         out,
         torch.from_numpy(np.stack([lp for lp, _ in drafts])),
         torch.from_numpy(np.stack([ids for _, ids in drafts])),
@@ -35,18 +37,8 @@ def run(drafts, roots, budgets, caps, seq_lens, width, whole_rows=False):
     rows = torch.tensor([(3 * b + 1) % 8 for b in range(bs)])
     cells = sum(width * (s + width) for s in seq_lens)
     mask = torch.full((cells,), 9, dtype=torch.uint8)
-    compile_trees(out, torch.tensor(seq_lens), rows, req_to_token, mask, whole_rows=whole_rows)
+    kernels.compile_trees(out, torch.tensor(seq_lens), rows, req_to_token, mask, whole_rows=whole_rows)
     return out, mask, req_to_token[rows]
-
-
-def expected_mask(trees, seq_lens, width, untouched):
-    parts = []
-    for tree, seq_len in zip(trees, seq_lens, strict=True):
-        prefix = np.full((width, seq_len), untouched, np.uint8)
-        parts.append(
-            np.concatenate([prefix, tree_mask(tree.parents, width).astype(np.uint8)], axis=1).ravel()
-        )
-    return np.concatenate(parts)
 
 
 # The interpreter takes a second for a wide batch: the ends of the ranges, then small cases at random.
@@ -73,36 +65,13 @@ def test_a_batch_of_trees_equals_tree_bit_for_bit(seed, bs, depths, k, width, co
     caps = rng.integers(1, k + 1, bs).tolist()
     seq_lens = rng.integers(0, 100, bs).tolist()
 
-    out, mask, rows = run(drafts, roots, budgets, caps, seq_lens, width, whole_rows)
-
-    trees = []
-    for b in range(bs):
-        tree = build_tree(*drafts[b], roots[b], budgets[b], caps[b])
-        trees.append(tree)
-        n = len(tree)
-        assert out.counts[b] == n
-        for got, want in (
-            (out.tokens, tree.tokens),
-            (out.parents, tree.parents),
-            (out.depths, tree.depths),
-            (out.ranks, tree.ranks),
-            (out.scores, tree.scores),
-        ):
-            np.testing.assert_array_equal(got[b, :n].numpy(), want)
-        assert (out.parents[b, n:] == -1).all() and (out.depths[b, n:] == 0).all()
-        retrieve = compile_ddtree_retrieve(tree.parents, row=b, width=width)
-        np.testing.assert_array_equal(out.retrieve_index[b].numpy(), retrieve.index)
-        np.testing.assert_array_equal(out.next_token[b].numpy(), retrieve.next_token)
-        np.testing.assert_array_equal(out.next_sibling[b].numpy(), retrieve.next_sibling)
-        np.testing.assert_array_equal(
-            out.positions[b].numpy(), node_positions(seq_lens[b], tree.depths, width)
-        )
-        np.testing.assert_array_equal(
-            out.slots[b].numpy(), rows[b, seq_lens[b] : seq_lens[b] + width].numpy()
-        )
-    np.testing.assert_array_equal(
-        mask.numpy(), expected_mask(trees, seq_lens, width, untouched=1 if whole_rows else 9)
-    )
+    args = drafts, roots, budgets, caps, seq_lens, width, whole_rows
+    out, mask, _ = run(*args)
+    wanted, wanted_mask, _ = run(*args, kernels=twins)  # from tree/
+    for field in dataclasses.fields(TreeBatch):
+        got, want = getattr(out, field.name), getattr(wanted, field.name)
+        np.testing.assert_array_equal(got.numpy(), want.numpy(), err_msg=field.name)
+    np.testing.assert_array_equal(mask.numpy(), wanted_mask.numpy())
 
 
 def test_nan_log_probabilities_leave_the_root_alone():

@@ -1,4 +1,6 @@
-"""What tests of the plugin without a GPU share: a tracer, and twins of sglang-kernel's two tree kernels."""
+"""What tests of the plugin without a GPU share: a tracer, and twins of kernels: sglang-kernel's two, and
+those of the plugin that Triton's interpreter takes long for.
+"""
 
 import numpy as np
 import torch
@@ -9,7 +11,15 @@ from ddviz.engines.sglang_plugin.tracing.slots import Slots
 from ddviz.engines.sglang_plugin.tracing.tracer import Tracer
 from ddviz.engines.sglang_plugin.tracing.writer import TraceWriter
 from ddviz.trace import schema
-from ddviz.tree import TreeAcceptance, follow_verified_tree, sample_tree_paths
+from ddviz.tree import (
+    TreeAcceptance,
+    build_tree,
+    compile_ddtree_retrieve,
+    follow_verified_tree,
+    node_positions,
+    sample_tree_paths,
+    tree_mask,
+)
 
 
 def new_tracer(
@@ -71,6 +81,44 @@ def settle(tracer, reqs, result, taken):
         if not over:
             req.take(tokens)
     tracer.settled(reqs, ended, before, result)
+
+
+def build_trees(out, top_logprobs, top_ids, roots, budgets, caps):
+    """The kernel of tree_kernels.py by tree/: its test holds them equal."""
+    for b in range(len(roots)):
+        draft = top_logprobs[b].numpy(), top_ids[b].numpy()
+        tree = build_tree(*draft, int(roots[b]), int(budgets[b]), int(caps[b]))
+        n = out.counts[b] = len(tree)
+        for mine, theirs, pad in (
+            (out.tokens, tree.tokens, 0),
+            (out.parents, tree.parents, -1),
+            (out.depths, tree.depths, 0),
+            (out.ranks, tree.ranks, 0),
+            (out.scores, tree.scores, 0.0),
+        ):
+            mine[b, :n] = torch.from_numpy(theirs)
+            mine[b, n:] = pad
+
+
+def compile_trees(out, seq_lens, req_pool_indices, req_to_token, mask, whole_rows=False):
+    """The same of the other kernel."""
+    width, at = out.width, 0
+    for b, seq_len in enumerate(seq_lens.tolist()):
+        n = int(out.counts[b])
+        parents = out.parents[b, :n].numpy()
+        retrieve = compile_ddtree_retrieve(parents, row=b, width=width)
+        out.retrieve_index[b] = torch.from_numpy(retrieve.index)
+        out.next_token[b] = torch.from_numpy(retrieve.next_token)
+        out.next_sibling[b] = torch.from_numpy(retrieve.next_sibling)
+        out.positions[b] = torch.from_numpy(node_positions(seq_len, out.depths[b, :n].numpy(), width))
+        slots = req_to_token[req_pool_indices[b], seq_len : seq_len + width]
+        out.slots[b] = 0  # beyond the row: SGLang's dummy slot
+        out.slots[b, : len(slots)] = slots
+        cells = mask[at : at + width * (seq_len + width)].view(width, seq_len + width)
+        cells[:, seq_len:] = torch.from_numpy(tree_mask(parents, width))
+        if whole_rows:
+            cells[:, :seq_len] = 1
+        at += cells.numel()
 
 
 def verify_tree_greedy(
