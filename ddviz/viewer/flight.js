@@ -4,12 +4,12 @@
 const STEPS_FLY = 200; // ms from one to the next
 
 // flies(rest): whether the last call was just before; then `rest` is called when no other followed.
-function newFlight(scope, name, within = STEPS_FLY) {
+function newFlight(scope, name) {
   let last = -Infinity;
   return function flies(rest) {
-    const isFlying = performance.now() - last < within;
+    const isFlying = performance.now() - last < STEPS_FLY;
     last = performance.now();
-    if (isFlying) scope.later(name, within, rest);
+    if (isFlying) scope.later(name, STEPS_FLY, rest);
     else scope.cancel(name);
     return isFlying;
   };

@@ -30,15 +30,24 @@ function paletteOf(root) {
   return Object.fromEntries(names.map((name) => [name.replace(/-(.)/, (_, c) => c.toUpperCase()), read(name)]));
 }
 
+const FONTS = new WeakMap(); // context of a canvas -> its font
+
+// Only where it differs: the browser would have the page's styles at hand each time.
+function useFont(context, font) {
+  if (FONTS.get(context) !== font) context.font = font;
+  FONTS.set(context, font);
+}
+
 // A canvas as sharp as the screen; returns its context, scaled to CSS pixels and cleared.
 function sharpContext(canvas, width, height) {
   const ratio = window.devicePixelRatio || 1;
   const [w, h] = [Math.max(1, Math.round(width * ratio)), Math.max(1, Math.round(height * ratio))];
+  const context = canvas.getContext("2d");
   if (canvas.width !== w || canvas.height !== h) {
     canvas.width = w;
     canvas.height = h;
+    FONTS.delete(context); // a canvas of another size has forgotten all
   }
-  const context = canvas.getContext("2d");
   context.setTransform(ratio, 0, 0, ratio, 0, 0);
   context.clearRect(0, 0, width, height);
   return context;

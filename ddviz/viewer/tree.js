@@ -5,7 +5,6 @@
 // (table.js), numbers (detail.js).
 
 const SVG_LIMIT = 300; // nodes; above, the canvas is faster
-const TREE_FLIES = 100; // ms; steps that follow each other faster go over the canvas: nothing of it needs laying out
 
 function createTree(parent, viewer) {
   const { scope, root, commands, state: chosen } = viewer;
@@ -22,7 +21,7 @@ function createTree(parent, viewer) {
   pane.append(createLegend());
 
   const state = { step: null, layout: null, look: null, renderer: svg, selected: null, hovered: null };
-  const flies = newFlight(scope, "tree", TREE_FLIES);
+  const flies = newFlight(scope, "tree"); // over the canvas: nothing of it needs laying out
   const camera = newCamera({ size, layout: () => state.layout, onMove });
   addTools();
   followPointer({ scope, stage, size, state, camera, mark, card, onSelect: commands.choose, onFold: commands.fold, onHover });
@@ -76,9 +75,10 @@ function createTree(parent, viewer) {
     }
     Object.assign(state, { step, selected: node });
     useRenderer(flies(rest) || step.nodes.length > SVG_LIMIT ? canvas : svg);
-    frame.write(step);
+    relayout();
+    frame.write(step); // after, since labels on a canvas have the page laid out first
     if (asArrays()) table.draw(step, node);
-    return relayout();
+    return undefined;
   }
 
   function useRenderer(renderer) {

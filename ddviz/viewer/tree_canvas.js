@@ -6,7 +6,6 @@ const READABLE_SCALE = 0.45;
 // size: of the stage, which the tree keeps; asking the canvas would cost a page layout.
 function createCanvasTree(parent, palette, size) {
   const canvas = make("canvas", "ddviz-canvas");
-  const easel = make("canvas"); // outside the page: setting a font on a canvas in it has the page laid out
   canvas.setAttribute("aria-hidden", "true");
   const spoken = make("div", "ddviz-spoken"); // what a screen reader finds in place of the pixels
   spoken.setAttribute("role", "treeitem");
@@ -18,7 +17,7 @@ function createCanvasTree(parent, palette, size) {
   function paint() {
     if (!layout) return;
     const { width, height } = size;
-    const context = sharpContext(easel, width, height);
+    const context = sharpContext(canvas, width, height);
     const colours = palette();
     context.translate(view.x, view.y);
     context.scale(view.k, view.k);
@@ -28,10 +27,14 @@ function createCanvasTree(parent, palette, size) {
       layout.edges.filter(({ from, to }) => seen(from, to)),
       colours,
     );
-    for (const item of layout.items) if (seen(item, item)) paintNode(context, item, colours, view.k);
+    paintNodes(
+      context,
+      layout.items.filter((item) => seen(item, item)),
+      colours,
+      view.k,
+    );
     paintRing(context, marks[1], colours.faint);
     paintRing(context, marks[0], colours.focus);
-    sharpContext(canvas, width, height).drawImage(easel, 0, 0, width, height);
   }
 
   return {
@@ -101,63 +104,94 @@ function paintEdges(context, edges, colours) {
   }
 }
 
-function paintNode(context, item, colours, scale) {
-  const look = {
+// In passes, each of one font: setting another has the browser restyle the page.
+function paintNodes(context, items, colours, scale) {
+  const seen = items.map((item) => ({ item, ...lookOf(item, colours) }));
+  paintShapes(context, seen, colours);
+  if (scale < READABLE_SCALE) return;
+  useFont(context, LABEL_FONT);
+  context.direction = "ltr";
+  for (const node of seen) paintLabel(context, node, colours);
+  context.textAlign = "right";
+  for (const node of seen) if (node.item.note) paintNote(context, node, colours);
+  context.textAlign = "left";
+  context.globalAlpha = 1;
+}
+
+function lookOf({ status, ghost }, colours) {
+  const [fill, stroke, ink] = {
     root: [colours.ink, colours.ink, colours.panel],
     accepted: [colours.accepted, colours.accepted, colours.acceptedInk],
     rejected: [colours.rejectedSoft, colours.rejected, colours.rejected],
     unreached: [colours.panel, colours.faint, colours.muted],
     bonus: [colours.bonusSoft, colours.bonus, colours.bonus],
-  }[item.status];
-  const path = (item.outline ??= new Path2D(outline(item)));
-  context.save();
-  context.globalAlpha = { ghost: 0.3, offered: 0.6 }[item.ghost] ?? 1;
-  context.translate(item.x, item.y);
-  [context.fillStyle, context.strokeStyle] = look;
-  context.lineWidth = 1.25;
-  context.setLineDash(item.status === "unreached" ? [3, 3] : item.status === "bonus" ? [2, 3] : []);
-  context.fill(path);
-  context.stroke(path);
-  if (scale >= READABLE_SCALE) {
-    context.font = LABEL_FONT;
-    context.fillStyle = look[2];
-    context.direction = "ltr";
-    context.fillText(item.sign ? `${item.sign} ${item.label}` : item.label, 9, baselineOf(item));
-    paintProbability(context, item, look[2], colours);
-  }
-  if (item.node.faults?.length) {
-    context.fillStyle = colours.warn;
-    context.fillText("!", item.w - 2, 3);
-  }
-  context.restore();
+  }[status];
+  return { fill, stroke, ink, alpha: { ghost: 0.3, offered: 0.6 }[ghost] ?? 1 };
 }
 
-// The target's probability: a bar along the foot, and a number where there is room.
-function paintProbability(context, { w, h, node, status, note, ...item }, ink, colours) {
-  const prob = status === "bonus" ? null : (node.target_prob ?? null);
-  if (note) {
-    context.font = `${item.hidden ? "bold " : ""}10px system-ui, sans-serif`;
-    context.textAlign = "right";
-    context.fillStyle = status === "unreached" ? colours.muted : ink;
-    context.fillText(note, w - 9, baselineOf({ h, ...item }));
-    context.textAlign = "left";
+// Outlines are painted once for each size and look, since dashes take the most time of all.
+function paintShapes(context, nodes, colours) {
+  const { a: scale, e: left, f: top } = context.getTransform();
+  context.setTransform(1, 0, 0, 1, 0, 0);
+  for (const { item, fill, stroke, alpha } of nodes) {
+    const shape = shapeOf(item, { fill, stroke, scale, colours });
+    context.globalAlpha = alpha;
+    context.drawImage(shape, Math.round(left + scale * item.x) - 2, Math.round(top + scale * item.y) - 2);
   }
-  if (prob === null) return;
-  const alpha = context.globalAlpha;
-  context.strokeStyle = { accepted: ink, rejected: ink, unreached: colours.faint }[status] ?? colours.muted;
-  context.lineWidth = 2;
-  context.setLineDash([]);
-  for (const [wide, strength] of [
-    [w - 18, 0.2],
-    [Math.max((w - 18) * clamp(prob, 0, 1), 0.5), 1],
-  ]) {
-    context.globalAlpha = alpha * strength;
-    context.beginPath();
-    context.moveTo(9, h - 2.75);
-    context.lineTo(9 + wide, h - 2.75);
-    context.stroke();
-  }
+  context.globalAlpha = 1;
+  context.setTransform(scale, 0, 0, scale, left, top);
+}
+
+const SHAPES_KEPT = 2000;
+const SHAPES = new WeakMap(); // colours -> by size and look, a canvas in device pixels with a margin of 2
+
+function shapeOf({ w, h, status }, { fill, stroke, scale, colours }) {
+  if (!SHAPES.has(colours)) SHAPES.set(colours, new Map());
+  const [kept, key] = [SHAPES.get(colours), `${status} ${w} ${h} ${scale}`];
+  if (kept.has(key)) return kept.get(key);
+  if (kept.size >= SHAPES_KEPT) kept.clear();
+  const shape = new OffscreenCanvas(Math.ceil(w * scale) + 4, Math.ceil(h * scale) + 4);
+  const context = shape.getContext("2d");
+  const path = new Path2D(outline({ w, h, status }));
+  context.setTransform(scale, 0, 0, scale, 2, 2);
+  [context.fillStyle, context.strokeStyle, context.lineWidth] = [fill, stroke, 1.25];
+  context.setLineDash(status === "unreached" ? [3, 3] : status === "bonus" ? [2, 3] : []);
+  context.fill(path);
+  context.stroke(path);
+  kept.set(key, shape.transferToImageBitmap());
+  return kept.get(key);
+}
+
+function paintLabel(context, { item, ink, alpha }, colours) {
+  const { x, y, w, node, sign, label } = item;
   context.globalAlpha = alpha;
+  context.fillStyle = ink;
+  context.fillText(sign ? `${sign} ${label}` : label, x + 9, y + baselineOf(item));
+  paintProbability(context, item, { ink, alpha, colours });
+  if (!node.faults?.length) return;
+  context.globalAlpha = alpha;
+  context.fillStyle = colours.warn;
+  context.fillText("!", x + w - 2, y + 3);
+}
+
+// The target's probability as a number, or what is folded.
+function paintNote(context, { item, ink, alpha }, colours) {
+  useFont(context, `${item.hidden ? "bold " : ""}10px system-ui, sans-serif`);
+  context.globalAlpha = alpha;
+  context.fillStyle = item.status === "unreached" ? colours.muted : ink;
+  context.fillText(item.note, item.x + item.w - 9, item.y + baselineOf(item));
+}
+
+// The same as a bar along the foot.
+function paintProbability(context, { x, y, w, h, node, status }, { ink, alpha, colours }) {
+  const prob = status === "bonus" ? null : (node.target_prob ?? null);
+  if (prob === null) return;
+  const [wide, foot] = [w - 18, y + h - 3.75];
+  context.fillStyle = { accepted: ink, rejected: ink, unreached: colours.faint }[status] ?? colours.muted;
+  context.globalAlpha = 0.2 * alpha;
+  context.fillRect(x + 9, foot, wide, 2);
+  context.globalAlpha = alpha;
+  context.fillRect(x + 9, foot, Math.max(wide * clamp(prob, 0, 1), 0.5), 2);
 }
 
 function paintRing(context, item, colour) {
