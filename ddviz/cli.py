@@ -162,6 +162,9 @@ def export(args: argparse.Namespace) -> None:
 
 def _export_page(trace: "Trace", args: argparse.Namespace) -> None:
     """The page, and before it is written the sizes of both levels."""
+    from msgspec import to_builtins
+
+    from ddviz.check.doctor import examine_path
     from ddviz.viewer.html import checked_page, export_html, page_sizes
     from ddviz.viewer.levels import LEVELS
 
@@ -172,8 +175,15 @@ def _export_page(trace: "Trace", args: argparse.Namespace) -> None:
         print(f"--level {name:8}  about {_size(size):>8}  {LEVELS[name]}{chosen}", file=sys.stderr)
     _make_folder_of(args.out)
     with Progress() as progress:
+        progress("Examining the trace")
+        findings = to_builtins(examine_path(args.trace)[args.trace])
         export_html(
-            trace, args.out, level, args.step, lambda done: progress("Writing the page", f"{done:4.0%}")
+            trace,
+            args.out,
+            level,
+            args.step,
+            lambda done: progress("Writing the page", f"{done:4.0%}"),
+            findings,
         )
     print(f"{args.out}: {_size(args.out.stat().st_size)}; it opens in any browser, offline", file=sys.stderr)
 

@@ -9,6 +9,7 @@ import base64
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from ddviz.app.findings import findings_of
 from ddviz.app.requests import Answer, index_of, trace_id_of
 from ddviz.app.session import Session
 from ddviz.errors import BadValueError, DdvizError
@@ -37,7 +38,12 @@ def exported(session: Session, request: Answer) -> Answer:
     if to not in TYPES:
         raise BadValueError(f"to must be one of {', '.join(TYPES)}")
     if to == "html":
-        name, text = _of_trace(session, trace_id, lambda t: (f"{t.name}.html", page(t, level, step)))  # type: ignore[arg-type]
+        found = findings_of(session, trace_id)
+        name, text = _of_trace(
+            session,
+            trace_id,
+            lambda t: (f"{t.name}.html", page(t, level, step, findings=found)),  # type: ignore[arg-type]
+        )
         return {"name": name, "type": TYPES[to], "text": text}
     from ddviz.viewer.graph import graph_bytes
 

@@ -17,6 +17,7 @@ import msgspec
 
 from ddviz.app import export
 from ddviz.app.batch import batch_function
+from ddviz.app.findings import findings_function
 from ddviz.app.requests import Answer, answering, index_of, served, trace_id_of
 from ddviz.app.session import Session, status_dict
 from ddviz.errors import DdvizError
@@ -135,7 +136,10 @@ def export_function(session: Session) -> Callable[[Any], Answer]:
     return exported
 
 
-VIEWER_FUNCTIONS = (poll_function, step_function, batch_function, sizes_function, export_function)
+VIEWER_FUNCTIONS = (
+    *(poll_function, step_function, batch_function, findings_function),
+    *(sizes_function, export_function),
+)
 
 
 def status_function(session: Session) -> Callable[[Any], Answer]:

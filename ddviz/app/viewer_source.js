@@ -27,6 +27,7 @@ function sourceOf(trace, isShown, viewOf) {
     },
     step: (index) => ask("step", { trace, index }),
     batch: (index) => ask("batch", { trace, index }),
+    findings: () => ask("findings", { trace }),
   };
 }
 

@@ -31,14 +31,14 @@ FILES = (  # a constant must stand before what uses it while the script loads; f
     *("sheet", "sheet_find", "sheet_export", "sheet_keys"),
     *("jumps", "topbar", "scrubber_chart", "scrubber", "text", "detail", "panels"),
     *("flight", "highlight", "tree_links", "build_search", "mask", "why", "stages"),
-    *("views", "batch", "charts_data", "charts_draw", "charts"),
+    *("views", "batch", "charts_data", "charts_draw", "charts", "findings"),
     *("stage_draft", "stage_build", "stage_compile", "stage_verify", "stage_commit"),
     *("page_source", "state", "loader", "address", "link", "parting", "player"),
     *("feed", "poll", "keys", "viewer", "compare_chart", "compare"),
 )
 STYLES = (  # a later rule wins
     *("viewer", "topbar", "scrubber", "panes", "text", "tree", "table", "detail", "stages", "why"),
-    *("sheet", "views", "charts", "compare"),
+    *("sheet", "views", "charts", "findings", "compare"),
 )
 
 OFFERED = ("mount", "compare", "pageSource: newPageSource", "readLink", "writeLink")
@@ -93,15 +93,17 @@ def export_html(
     level: Level = "standard",
     step: int | None = None,
     progress: Callable[[float], None] | None = None,
+    findings: Sequence[Any] | None = None,
 ) -> Path:
     """Write the trace as one HTML file; with `step`, it opens there.
 
     progress  told the fraction of the steps that is done
+    findings  of the doctor, as plain data; None = the page has no list of them
 
     Raises TraceError where the file can't be written, BadValueError where there is no such step or level.
     """
     path = Path(path)
-    html = page(trace, level, step, progress)
+    html = page(trace, level, step, progress, findings)
     try:
         path.write_text(html, encoding="utf-8", errors="replace")
     except OSError as error:
@@ -114,10 +116,13 @@ def page(
     level: Level = "standard",
     step: int | None = None,
     progress: Callable[[float], None] | None = None,
+    findings: Sequence[Any] | None = None,
 ) -> str:
-    """The HTML of a trace."""
+    """The HTML of a trace. Arguments as those of `export_html`."""
     checked_page(trace, level, step)
     first, rest = data_elements(trace, level, progress)
+    if findings is not None:
+        first.append(_element("findings", deflate(list(findings))))
     begin = "" if step is None else f' data-step="{step}"'
     return document(f"{trace.name} · ddviz", assets().js, _START_JS, first, rest, begin)
 

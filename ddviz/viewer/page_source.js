@@ -1,6 +1,7 @@
 // The source of an exported page: its own data elements, each a packed answer (pack.py says how they are written).
 //
-// In:  script elements with data-ddviz = poll, labels, steps. Out: { poll(since), step(i) }, as `mount` takes it.
+// In:  script elements with data-ddviz = poll, labels, steps, and perhaps findings.
+// Out: { poll(since), step(i) } and perhaps { findings() }, as `mount` takes it.
 // A block of steps is unpacked when one of them is asked for; the last blocks are remembered.
 
 const BLOCKS_KEPT = 6;
@@ -38,7 +39,8 @@ function newPageSource(page) {
     return { ...(await views)[i % perBlock], labels: await labels };
   }
 
-  return { poll, step };
+  const [found] = elements("findings");
+  return { poll, step, ...(found && { findings: async () => ({ findings: await inflate(found.textContent) }) }) };
 }
 
 async function inflate(text) {

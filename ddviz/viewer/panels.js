@@ -19,6 +19,7 @@
 const BARS = { topbar: createTopbar, banner: createBanner, scrubber: createScrubber, stageBar: createStageBar };
 const PANES = {
   text: createText, // first: it asks where things stand
+  findings: createFindings,
   parting: createParting,
   tree: createTree,
   detail: createDetail,
@@ -66,6 +67,7 @@ function newCommands(viewer) {
     speed: (stepsPerSecond) => viewer.player.setSpeed(stepsPerSecond),
     jump: (kind, way) => jumpCommand(viewer)(kind, way),
     sheet: (name) => viewer.panels.sheets[name].open?.(),
+    finding: (way) => viewer.panels.findings.go(way),
     focusTree: () => viewer.panels.tree.focus(),
     ...stageCommands(viewer),
     ...foldCommands(viewer),

@@ -3,6 +3,7 @@
 //   source   poll(since) -> Promise of poll_view, plus optionally status: { state, message, progress, error }
 //            step(i)     -> Promise of step_view
 //            batch(i)    -> Promise of all rows of a step's batch; optional (batch.js)
+//            findings()  -> Promise of what the doctor found in the whole trace; optional (findings.js)
 //   options  live        keep polling, follow the newest step (false: read what is there, once)
 //            step, node  where to begin instead (default: the newest step live, else step 0)
 //            folded      nodes of that step whose subtrees are hidden

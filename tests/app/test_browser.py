@@ -294,7 +294,7 @@ def test_a_damaged_file_shows_what_could_be_read(app, tmp_path):
     app.tab("Replay")
     app.drop(path)
     app.wait_for_new_view()
-    app.viewer().get_by_text("damaged at byte").wait_for()
+    app.viewer().locator(".ddviz-banner").get_by_text("damaged at byte").wait_for()
     assert app.badge() == "RECORDED"
 
 
