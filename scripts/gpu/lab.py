@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
@@ -125,7 +126,10 @@ class EngineProcess:
         while not self._connection.poll(1.0):
             if self._process.poll() is not None:
                 raise RuntimeError(f"{self.name} died:\n{self.log_tail()}")
-        ok, value = self._connection.recv()
+        try:
+            ok, value = self._connection.recv()
+        except (EOFError, ConnectionError):
+            raise RuntimeError(f"{self.name} died:\n{self.log_tail()}") from None
         if not ok:
             raise RuntimeError(f"{self.name}: {value}")
         return value
@@ -225,15 +229,24 @@ class Lab:
 
 def prompts_of(path: Path, target: Path, limit: int | None = None) -> list[list[int]]:
     """Token ids of the prompts of a JSON Lines file, in the target's chat template."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()][:limit]
+    return chats([line["messages"] for line in lines], target)
+
+
+def chats(messages: list[list[dict[str, str]]], target: Path) -> list[list[int]]:
+    """Token ids of each, in the target's chat template."""
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(target)
-    lines = [json.loads(line) for line in path.read_text().splitlines()][:limit]
     encoded = [
-        tokenizer.apply_chat_template(line["messages"], add_generation_prompt=True, tokenize=False)
-        for line in lines
+        tokenizer.apply_chat_template(said, add_generation_prompt=True, tokenize=False) for said in messages
     ]
     return [tokenizer(text, add_special_tokens=False)["input_ids"] for text in encoded]
+
+
+def questions(texts: Sequence[str], target: Path) -> list[list[int]]:
+    """Token ids of one user's message each."""
+    return chats([[{"role": "user", "content": text}] for text in texts], target)
 
 
 def _install_plugin(folder: Path) -> None:

@@ -23,7 +23,7 @@ def run(engines: Engines, context: Context) -> Verdict:
                 f"{name} = {reference} on {len(got) - len(differing)} of {len(got)} prompts, {tokens} tokens"
             )
             for i in differing:
-                at, gap = _first_difference(engines[reference], context.prompts[i], wanted[i], got[i])
+                at, gap = first_difference(engines[reference], context.prompts[i], wanted[i], got[i])
                 verdict.figures.append(f"  {name}, prompt {i}: first at token {at}, logit gap {gap:.2g}")
                 verdict.claim(
                     gap <= tie, f"{name}, prompt {i} differs at token {at} where the gap is {gap:.2g}"
@@ -31,7 +31,7 @@ def run(engines: Engines, context: Context) -> Verdict:
     return verdict
 
 
-def _first_difference(
+def first_difference(
     engine: EngineProcess, prompt: list[int], wanted: Answer, got: Answer
 ) -> tuple[int, float]:
     """Where two outputs part, and by how much the reference's best logit leads its second there."""

@@ -6,13 +6,11 @@ Whole and clean, or the check fails; traces/README.md says what each shows.
 import shutil
 import time
 
-from transformers import AutoTokenizer
-
 from ddviz.check.doctor import examine, faults
 from ddviz.trace import load
 from scripts.gpu.checks import Context, Engines, Verdict
 from scripts.gpu.checks.traced import WRITER_BEHIND_S
-from scripts.gpu.lab import EngineProcess
+from scripts.gpu.lab import EngineProcess, questions
 
 NEEDS = ("traced", "wide-traced", "ngram-traced", "dflash-traced")
 QUICKSORT = "Write a Python implementation of quicksort with comments."
@@ -40,18 +38,12 @@ SAMPLES = [  # file, engine, temperature
 
 def run(engines: Engines, context: Context) -> Verdict:
     verdict = Verdict()
-    tokenizer = AutoTokenizer.from_pretrained(context.target)
-
-    def prompt(text: str) -> list[int]:
-        said = tokenizer.apply_chat_template(
-            [{"role": "user", "content": text}], add_generation_prompt=True, tokenize=False
-        )
-        return tokenizer(said, add_special_tokens=False)["input_ids"]
-
     for name, engine, temperature in SAMPLES:
-        _record(verdict, context, engines[engine], [prompt(QUICKSORT)], temperature, [name])
+        _record(
+            verdict, context, engines[engine], questions([QUICKSORT], context.target), temperature, [name]
+        )
     rows = [f"sglang-batch/{i}" for i in range(len(ASKED))]
-    _record(verdict, context, engines["traced"], [prompt(text) for text in ASKED], 0.6, rows)
+    _record(verdict, context, engines["traced"], questions(ASKED, context.target), 0.6, rows)
     return verdict
 
 
