@@ -52,7 +52,8 @@ function blindSource(source, { step: last, task }) {
   return {
     async poll(since) {
       const view = await source.poll(since);
-      const steps = view.steps.slice(0, Math.max(0, last + 1 - since)).map((row) => (row.i === last ? blindRow(row) : row));
+      const known = view.steps.slice(0, Math.max(0, last + 1 - since));
+      const steps = known.map((row) => (row.i === last ? blindRow(row) : row));
       return { ...view, key: `blind ${view.key}`, steps, total: last + 1, stats: null, end: null, tail: "" };
     },
     async step(i) {

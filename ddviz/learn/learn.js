@@ -29,7 +29,8 @@ function learn(element, { lessons, glossary, load, source, first, onShow }) {
     try {
       lesson = await load(name);
     } catch (error) {
-      if (shown === own) body.replaceChildren(make("p", "ddviz-learn-problem", `The lesson can't be read (${messageOf(error)}).`));
+      const says = `The lesson can't be read (${messageOf(error)}).`;
+      if (shown === own) body.replaceChildren(make("p", "ddviz-learn-problem", says));
       return;
     }
     if (shown !== own) return; // another was chosen meanwhile
@@ -65,8 +66,10 @@ function newHead(root, { lessons, progress, show, openTerms }) {
     list.append(chip);
     return chip;
   });
-  const [count, forget] = [make("span", "ddviz-muted"), button("", "Begin again", "Forget which lessons were answered", clear)];
-  append(bar, lessons.length > 1 ? list : make("b", "ddviz-learn-brand", "ddviz"), count, make("span", "ddviz-gap"), forget, button("", "Glossary", "The glossary", openTerms));
+  const count = make("span", "ddviz-muted");
+  const forget = button("", "Begin again", "Forget which lessons were answered", clear);
+  append(bar, lessons.length > 1 ? list : make("b", "ddviz-learn-brand", "ddviz"), count, make("span", "ddviz-gap"));
+  append(bar, forget, button("", "Glossary", "The glossary", openTerms));
   let current = null;
 
   function clear() {

@@ -14,7 +14,8 @@ function newPicture(parent, scope, label) {
     const layout = layoutTree(step, width - 16, height - 16);
     const scale = Math.min(1.3, (width - 16) / layout.width, (height - 16) / layout.height);
     svg.draw(layout);
-    svg.move({ x: 8, y: 8 + Math.max(0, (height - 16 - layout.height * scale) / 2), k: scale });
+    const y = 8 + Math.max(0, (height - 16 - layout.height * scale) / 2);
+    svg.move({ x: 8, y, k: scale, kx: scale });
     svg.mark(layout.byIndex.get(marked) ?? null, null);
   }
 

@@ -5,6 +5,7 @@
 
 const COIN_STEPS = 1000; // of the slider
 const COIN_SEED = 2302;
+const BAR_FULL = 0.5; // probability of a bar's full length
 
 function coinPiece({ lesson, answer, step: stepOf, reveal }) {
   const box = make("div", "ddviz-learn-piece ddviz-learn-coins");
@@ -26,7 +27,8 @@ function coinPiece({ lesson, answer, step: stepOf, reveal }) {
 
   function offer({ coin, taken, isRejected }) {
     answer.choice(`coin ${coin.toFixed(3)}`, () => {
-      if (!isRejected(reject)) return answer.wrong(`With this coin node ${reject} is ${taken === reject ? "accepted" : "never examined"}.`);
+      const status = taken === reject ? "accepted" : "never examined";
+      if (!isRejected(reject)) return answer.wrong(`With this coin node ${reject} is ${status}.`);
       goals.coin = true;
       return told(`Coin ${coin.toFixed(3)} rejects node ${reject}.`);
     });
@@ -36,7 +38,10 @@ function coinPiece({ lesson, answer, step: stepOf, reveal }) {
     if (goals.coin && goals.draws) {
       answer.right(says);
       reveal();
-    } else answer.note(`✓ ${says} ${goals.coin ? `Now draw ${wanted.toLocaleString("en")} times.` : `Now the coin that rejects node ${reject}.`}`);
+      return;
+    }
+    const next = goals.coin ? `draw ${wanted.toLocaleString("en")} times` : `the coin that rejects node ${reject}`;
+    answer.note(`✓ ${says} Now ${next}.`);
   }
 
   return { element: box };
@@ -85,6 +90,7 @@ function newCoinBar(view, { children }, onCoin) {
   function show(coin) {
     slider.value = String(Math.round(coin * COIN_STEPS));
     const { taken, sums } = examineChildren(probs, coin);
+    const left = 1 - (sums[sums.length - 1] ?? 0);
     const isRejected = (node) => {
       const k = children.findIndex(({ i }) => i === node);
       return k >= 0 && (taken < 0 || k < taken);
@@ -92,14 +98,18 @@ function newCoinBar(view, { children }, onCoin) {
     parts.replaceChildren(
       ...children.map((node, k) => {
         const status = taken === k ? "accepted" : isRejected(node.i) ? "rejected" : "unreached";
-        return partOf(`ddviz-coin-${status}`, node.target_prob, `${SIGNS[status]} ${node.i}`.trim(), `node ${node.i}: running sum ${sums[k].toFixed(3)}`);
+        const title = `node ${node.i}: running sum ${sums[k].toFixed(3)}`;
+        return partOf(`ddviz-coin-${status}`, node.target_prob, nodeName(status, node.i), title);
       }),
-      partOf(taken < 0 ? "ddviz-coin-bonus" : "", 1 - (sums[sums.length - 1] ?? 0), taken < 0 ? "+ bonus" : "residual", "what all children leave"),
+      taken < 0
+        ? partOf("ddviz-coin-bonus", left, "+ bonus", "what all children leave")
+        : partOf("", left, "residual", "what all children leave"),
     );
     const mark = append(parts, make("i", "ddviz-learn-mark")).lastChild;
     mark.style.left = `${100 * coin}%`;
-    const name = taken < 0 ? "none is taken: the bonus comes from the residual" : `node ${children[taken].i} is the first whose running sum reaches it (${sums[taken].toFixed(3)})`;
-    says.textContent = `Coin ${coin.toFixed(3)}: ${name}.`;
+    const first = () => `node ${children[taken].i} is the first whose running sum reaches it (${sums[taken].toFixed(3)})`;
+    const outcome = taken < 0 ? "none is taken: the bonus comes from the residual" : first();
+    says.textContent = `Coin ${coin.toFixed(3)}: ${outcome}.`;
     slider.setAttribute("aria-valuetext", says.textContent);
     onCoin({ coin, taken: taken < 0 ? null : children[taken].i, isRejected });
   }
@@ -122,7 +132,8 @@ function newDraws(law, wanted, onDrawn) {
   const buttons = make("div", "ddviz-learn-buttons");
   let [total, bonuses] = [0, 0];
   for (const count of [1, 100, wanted]) {
-    append(buttons, button("", `Draw ${count.toLocaleString("en")}`, `Draw ${count} first tokens, each with new coins`, () => draw(count)));
+    const title = `Draw ${count} first tokens, each with new coins`;
+    append(buttons, button("", `Draw ${count.toLocaleString("en")}`, title, () => draw(count)));
   }
   append(element, title, rows, buttons);
 
@@ -138,20 +149,22 @@ function newDraws(law, wanted, onDrawn) {
   }
 
   function write() {
-    title.textContent = total ? `First token of ${total.toLocaleString("en")} steps, ${bonuses.toLocaleString("en")} from the residual` : "First token of the step";
-    rows.replaceChildren(...law.row.map((prob, k) => {
-      const share = total ? counts[k] / total : 0;
-      const bar = append(make("span", "ddviz-learn-bar"), make("i"), make("b"));
-      bar.children[0].style.width = `${100 * Math.min(1, share / BAR_FULL)}%`;
-      bar.children[1].style.left = `${100 * Math.min(1, prob / BAR_FULL)}%`;
-      const name = append(make("span", "ddviz-learn-bar-name"), tokenText(law.names[k], 12), law.nodes[k] === null ? null : make("span", "ddviz-muted", ` node ${law.nodes[k]}`));
-      const numbers = make("span", "ddviz-learn-bar-number", total ? `${share.toFixed(3)} / ${prob.toFixed(3)}` : prob.toFixed(3));
-      return append(make("div", "ddviz-learn-bar-line"), name, bar, numbers);
-    }));
+    const drawn = `First token of ${total.toLocaleString("en")} steps, ${bonuses.toLocaleString("en")} from the residual`;
+    title.textContent = total ? drawn : "First token of the step";
+    rows.replaceChildren(...law.row.map(lineOf));
+  }
+
+  function lineOf(prob, k) {
+    const share = total ? counts[k] / total : 0;
+    const bar = append(make("span", "ddviz-learn-bar"), make("i"), make("b"));
+    bar.children[0].style.width = `${100 * Math.min(1, share / BAR_FULL)}%`;
+    bar.children[1].style.left = `${100 * Math.min(1, prob / BAR_FULL)}%`;
+    const name = append(make("span", "ddviz-learn-bar-name"), tokenText(law.names[k], 12));
+    if (law.nodes[k] !== null) append(name, make("span", "ddviz-muted", ` node ${law.nodes[k]}`));
+    const numbers = total ? `${share.toFixed(3)} / ${prob.toFixed(3)}` : prob.toFixed(3);
+    return append(make("div", "ddviz-learn-bar-line"), name, bar, make("span", "ddviz-learn-bar-number", numbers));
   }
 
   write();
   return { element };
 }
-
-const BAR_FULL = 0.5; // probability of a bar's full length

@@ -21,7 +21,8 @@ function findingsPiece({ lesson, answer, go, reveal }) {
     const says = found.has(k) ? finding.message : "which node?";
     const one = button("ddviz-learn-offer", "", `Rule ${finding.rule}, step ${i}: ${says} Go there.`, () => goTo(i));
     if (found.has(k)) one.classList.add("ddviz-learn-kept");
-    return append(one, make("b", "", `${found.has(k) ? "✓ " : ""}${finding.rule}`), make("span", "ddviz-muted", `step ${i}`), make("span", "", says));
+    append(one, make("b", "", `${found.has(k) ? "✓ " : ""}${finding.rule}`), make("span", "ddviz-muted", `step ${i}`));
+    return append(one, make("span", "", says));
   }
 
   function goTo(i) {

@@ -15,8 +15,8 @@ function linksPiece({ lesson, answer, scope, step: stepOf, reveal }) {
   stepOf(lesson.step).then((found) => {
     view = found;
     right = encodeTree(view.nodes.map(({ parent }) => parent), view.prefix_len);
-    const blind = blindStep(view);
-    picture.draw({ ...blind, nodes: blind.nodes.map((node) => ({ ...node, label: `${node.i}  ${node.label}`, target_prob: null })) });
+    const named = (node) => ({ ...node, label: `${node.i}  ${node.label}`, target_prob: null });
+    picture.draw({ ...blindStep(view), nodes: blindStep(view).nodes.map(named) });
     draw();
   });
 
@@ -90,8 +90,9 @@ function linksPiece({ lesson, answer, scope, step: stepOf, reveal }) {
     const should = array === "mask" ? 1 - value : right[array][row];
     round += 1;
     const said = `${entry} should be ${should}.`;
-    if (round < plants.length) answer.note(`✓ ${said} Mended. Now another entry is wrong: ${round + 1} of ${plants.length}.`);
-    else {
+    if (round < plants.length) {
+      answer.note(`✓ ${said} Mended. Now another entry is wrong: ${round + 1} of ${plants.length}.`);
+    } else {
       answer.right(said);
       reveal();
     }
@@ -103,7 +104,8 @@ function linksPiece({ lesson, answer, scope, step: stepOf, reveal }) {
     const node = view.nodes[row];
     if (array === "position") return `${view.prefix_len} committed + depth ${node.depth}`;
     if (array === "next_token") return value < 0 ? `node ${row} has no child` : `node ${value} is its first child`;
-    if (array === "next_sibling") return value < 0 ? `no sibling comes after node ${row}` : `node ${value} has the same parent`;
+    if (array === "next_sibling")
+      return value < 0 ? `no sibling comes after node ${row}` : `node ${value} has the same parent`;
     if (row === column) return "a node sees itself";
     return value ? `node ${column} is above node ${row}` : `node ${column} is not above node ${row}`;
   }

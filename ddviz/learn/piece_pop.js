@@ -29,7 +29,8 @@ function popPiece({ lesson, answer, scope, step: stepOf, reveal }) {
   }
 
   function offerButton(offer, best, isOver) {
-    const kind = offer.rank === 0 ? `first child of node ${offer.parent}` : `rank ${offer.rank} below node ${offer.parent}`;
+    const { rank, parent } = offer;
+    const kind = rank === 0 ? `first child of node ${parent}` : `rank ${rank} below node ${parent}`;
     const label = labelOf(view, offer.token);
     const says = `Pop ${label}, ${kind}, score ${precise(offer.score)}`;
     const one = button("ddviz-learn-offer", "", says, () => pop(offer, best));

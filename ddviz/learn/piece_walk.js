@@ -19,7 +19,8 @@ function walkPiece({ lesson, answer, go, step: stepOf, reveal }) {
 
   function draw() {
     const node = view.nodes[path[done]];
-    says.replaceChildren(`After node ${node.i} `, tokenText(node.label), " the target's argmax is ", tokenText(node.argmax.label), ".");
+    const [own, wanted] = [tokenText(node.label), tokenText(node.argmax.label)];
+    says.replaceChildren(`After node ${node.i} `, own, " the target's argmax is ", wanted, ".");
     const children = node.children.map((i) => choice(`node ${i}`, view.nodes[i].label, i));
     choices.replaceChildren(...children, choice("No child: it is the bonus", null, null));
   }

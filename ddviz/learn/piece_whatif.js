@@ -32,7 +32,8 @@ function whatifPiece({ lesson, answer, scope, step: stepOf, reveal }) {
     const length = path.length + 1;
     const taken = labels.slice(0, length).join(" ");
     says.textContent = `Accept length ${length} (${taken}), ${nodes.length} nodes verified.`;
-    picture.draw(pictureStep(nodes, (token) => labelOf(view, token), path), { mark: path[path.length - 1] ?? 0, says: says.textContent });
+    const drawn = pictureStep(nodes, (token) => labelOf(view, token), path);
+    picture.draw(drawn, { mark: path[path.length - 1] ?? 0, says: says.textContent });
     chart?.draw(b, c);
     answer.choice(`budget ${b}, cap ${c}`, () => judge(b, c, length));
   }

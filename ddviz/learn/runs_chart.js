@@ -23,9 +23,12 @@ function newRunsChart(parent, runs) {
     const known = capOfRuns(runs, cap);
     title.textContent = `Mean accept length of whole runs, cap ${known}`;
     const parts = [];
-    for (const mean of [1, 2, 3]) parts.push(lineAt(RUNS_PLOT.left, y(mean), x(last), y(mean)), textAt(8, y(mean) + 4, String(mean)));
+    for (let mean = 1; mean <= most; mean++) {
+      parts.push(lineAt(RUNS_PLOT.left, y(mean), x(last), y(mean)), textAt(8, y(mean) + 4, String(mean)));
+    }
     for (const one of runs[0].budgets) parts.push(textAt(x(one) - 4, RUNS_HEIGHT - 8, String(one)));
-    parts.push(textAt(x(last) + 24, RUNS_HEIGHT - 8, "budget"), lineAt(x(budget), RUNS_PLOT.top, x(budget), y(1), "ddviz-learn-now"));
+    parts.push(textAt(x(last) + 24, RUNS_HEIGHT - 8, "budget"));
+    parts.push(lineAt(x(budget), RUNS_PLOT.top, x(budget), y(1), "ddviz-learn-now"));
     runs.forEach((run, k) => parts.push(...runParts(run, k, known)));
     svg.replaceChildren(...parts);
     svg.setAttribute("aria-label", `${title.textContent}: ${runs.map((run) => runSays(run, known)).join("; ")}`);
@@ -45,7 +48,8 @@ function capOfRuns([{ means }], cap) {
 }
 
 function runSays({ temperature, budgets, means }, cap) {
-  return `temperature ${temperature}: ${budgets.map((budget, i) => `${means[cap][i].toFixed(2)} at budget ${budget}`).join(", ")}`;
+  const each = budgets.map((budget, i) => `${means[cap][i].toFixed(2)} at budget ${budget}`);
+  return `temperature ${temperature}: ${each.join(", ")}`;
 }
 
 function lineAt(x1, y1, x2, y2, className = "ddviz-learn-rule") {
