@@ -6,32 +6,35 @@ const [MASK_COLUMN, MASK_ROW, MASK_NAMES] = [36, 15, 96]; // px; the first two a
 function createMask(root, commands) {
   const box = make("div", "ddviz-mask-box");
   const canvas = make("canvas", "ddviz-mask");
+  const names = make("canvas", "ddviz-mask-names"); // they stay while the matrix is scrolled
   const says = make("p", "ddviz-note-line");
   const [bands, palette] = [[make("i"), make("i"), make("i"), make("i")], newPalette(root)];
   bands.forEach((band, k) => (band.className = `ddviz-band ddviz-band-${k < 2 ? "chosen" : "lit"}`));
   canvas.setAttribute("role", "img");
-  append(box, append(make("div", "ddviz-mask-plot"), canvas, ...bands), says);
+  names.setAttribute("aria-hidden", "true");
+  const plot = append(make("div", "ddviz-mask-plot"), names, canvas, ...bands);
+  append(box, plot, says);
   let [step, from, to, selected] = [null, 0, 0, null];
 
-  // Row and column under the pointer, however the page is zoomed; column null = left of them.
+  // Row and column under the pointer, however the page is zoomed; column null = on the names.
   function cellAt(event) {
     const box = canvas.getBoundingClientRect();
     const scale = box.height / Math.max(1, (to - from) * MASK_ROW);
     const [x, y] = [(event.clientX - box.x) / scale, (event.clientY - box.y) / scale];
-    return [from + Math.floor(y / MASK_ROW), x < MASK_NAMES ? null : from + Math.floor((x - MASK_NAMES) / MASK_COLUMN)];
+    return [from + Math.floor(y / MASK_ROW), event.target === names ? null : from + Math.floor(x / MASK_COLUMN)];
   }
 
-  canvas.addEventListener("pointermove", (event) => {
+  plot.addEventListener("pointermove", (event) => {
     const [i, j] = cellAt(event);
     if (!step?.nodes[i]) return;
     commands.hover([i]);
     say(says, maskSentence(step, i, j));
   });
-  canvas.addEventListener("pointerleave", () => {
+  plot.addEventListener("pointerleave", () => {
     commands.hover([]);
     if (step) say(says, maskSentence(step, selected, null));
   });
-  canvas.addEventListener("click", (event) => {
+  plot.addEventListener("click", (event) => {
     const [i] = cellAt(event);
     if (step?.nodes[i]) commands.choose(i);
   });
@@ -47,9 +50,9 @@ function createMask(root, commands) {
 
   function paint() {
     if (!step?.mask) return;
-    const [width, height] = [MASK_NAMES + (to - from) * MASK_COLUMN, (to - from) * MASK_ROW];
-    canvas.style.width = `${width}px`;
-    canvas.style.height = `${height}px`;
+    const [width, height] = [(to - from) * MASK_COLUMN, (to - from) * MASK_ROW];
+    for (const [one, wide] of [[names, MASK_NAMES], [canvas, width]]) one.style.cssText = `width:${wide}px;height:${height}px`;
+    paintNames(sharpContext(names, MASK_NAMES, height), step, from, to, palette());
     paintMatrix(sharpContext(canvas, width, height), step, from, to, palette());
   }
 
@@ -78,17 +81,24 @@ function createMask(root, commands) {
   };
 }
 
+const MASK_FONT = LABEL_FONT.replace("12px", "11px");
+
+function paintNames(context, step, from, to, colours) {
+  Object.assign(context, { font: MASK_FONT, textBaseline: "middle", textAlign: "right", fillStyle: colours.muted });
+  for (let i = from; i < to; i++) {
+    const node = step.nodes[i];
+    const name = node ? `${fitLabel(node.label, 58)} ${i}` : "pad";
+    context.fillText(name, MASK_NAMES - 8, (i - from) * MASK_ROW + MASK_ROW / 2);
+  }
+}
+
 function paintMatrix(context, step, from, to, colours) {
-  context.font = LABEL_FONT.replace("12px", "11px");
+  context.font = MASK_FONT;
   context.textBaseline = "middle";
   for (let i = from; i < to; i++) {
     const [y, node, expected] = [(i - from) * MASK_ROW, step.nodes[i], seenBy(step, i)];
-    context.globalAlpha = 1;
-    context.fillStyle = colours.muted;
-    context.textAlign = "right";
-    context.fillText(node ? `${fitLabel(node.label, 58)} ${i}` : "pad", MASK_NAMES - 8, y + MASK_ROW / 2);
     for (let j = from; j < to; j++)
-      paintBit(context, MASK_NAMES + (j - from) * MASK_COLUMN, y, {
+      paintBit(context, (j - from) * MASK_COLUMN, y, {
         sees: step.mask[i]?.[j] === "1",
         odd: node && (step.mask[i]?.[j] === "1") !== expected.has(j),
         colour: i === j ? colours.muted : colours[node ? statusColour(node) : "faint"],

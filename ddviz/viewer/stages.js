@@ -117,11 +117,13 @@ function createStageBar(parent, viewer) {
     const tab = button("ddviz-stagetab", "", name ? `Stage ${k} of 5: ${name}` : "Overview: the tree alone", () =>
       commands.stage(name),
     );
-    const [time, flaw] = [make("span", "ddviz-muted"), make("b", "ddviz-wrong-sign")];
+    const [time, flaw] = [make("span", "ddviz-muted ddviz-stage-ms"), make("b", "ddviz-wrong-sign")];
+    const label = make("span", "ddviz-stage-name", name ?? "Overview");
+    label.dataset.name = label.textContent;
     append(
       tab,
       name ? make("i", "ddviz-stage-number", String(k)) : null,
-      make("span", "", name ?? "Overview"),
+      label,
       flaw,
       time,
     );

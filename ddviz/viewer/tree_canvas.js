@@ -11,7 +11,7 @@ function createCanvasTree(parent, palette, size) {
   spoken.setAttribute("role", "treeitem");
   parent.append(canvas, spoken);
   let layout = null;
-  let view = { x: 0, y: 0, k: 1 };
+  let view = { x: 0, y: 0, k: 1, kx: 1 };
   let marks = [null, null];
 
   function paint() {
@@ -19,22 +19,18 @@ function createCanvasTree(parent, palette, size) {
     const { width, height } = size;
     const context = sharpContext(canvas, width, height);
     const colours = palette();
-    context.translate(view.x, view.y);
-    context.scale(view.k, view.k);
+    const ratio = context.getTransform().a;
+    const { x, y, k, kx } = view;
+    context.translate(x, y);
+    context.scale(kx, k);
     const seen = visibleTest(view, width, height);
-    paintEdges(
-      context,
-      layout.edges.filter(({ from, to }) => seen(from, to)),
-      colours,
-    );
-    paintNodes(
-      context,
-      layout.items.filter((item) => seen(item, item)),
-      colours,
-      view.k,
-    );
-    paintRing(context, marks[1], colours.faint);
-    paintRing(context, marks[0], colours.focus);
+    const items = layout.items.filter((item) => seen(item, item));
+    const edges = layout.edges.filter(({ from, to }) => seen(from, to));
+    paintEdges(context, edges, colours, Math.max(k, 0.4) * ratio);
+    if (k < READABLE_SCALE) paintMap(context, items, colours);
+    else paintNodes(context, items, colours);
+    paintRing(context, marks[1], colours.faint, ratio);
+    paintRing(context, marks[0], colours.focus, ratio);
   }
 
   return {
@@ -64,8 +60,8 @@ function createCanvasTree(parent, palette, size) {
 }
 
 // Whether the box around two items meets the window.
-function visibleTest({ x, y, k }, width, height) {
-  const [left, top, right, bottom] = [-x / k, -y / k, (width - x) / k, (height - y) / k];
+function visibleTest({ x, y, k, kx }, width, height) {
+  const [left, top, right, bottom] = [-x / kx, -y / k, (width - x) / kx, (height - y) / k];
   return (a, b) =>
     Math.max(a.x + a.w, b.x + b.w) >= left &&
     Math.min(a.x, b.x) <= right &&
@@ -73,15 +69,17 @@ function visibleTest({ x, y, k }, width, height) {
     Math.min(a.y, b.y) <= bottom;
 }
 
-function paintEdges(context, edges, colours) {
+// weight: device pixels of a line one wide, however the axes are scaled.
+function paintEdges(context, edges, colours, weight) {
   const styles = {
     plain: [colours.edge, 1.25, []],
     accepted: [colours.accepted, 3, []],
     bonus: [colours.bonus, 2, [2, 4]],
   };
   for (const kind of ["plain", "accepted", "bonus"]) {
-    [context.strokeStyle, context.lineWidth] = styles[kind];
-    context.setLineDash(styles[kind][2]);
+    const [colour, width, dashes] = styles[kind];
+    [context.strokeStyle, context.lineWidth] = [colour, width * weight];
+    context.setLineDash(dashes.map((dash) => dash * weight));
     context.beginPath();
     for (const edge of edges) {
       if (edge.kind !== kind) continue;
@@ -94,21 +92,42 @@ function paintEdges(context, edges, colours) {
       }
       context.lineTo(x1, y1);
     }
-    context.stroke();
+    inPixels(context, () => context.stroke());
   }
   context.setLineDash([]);
   for (const { path, isWrong } of edges) {
     if (!path) continue;
     context.strokeStyle = isWrong ? colours.wrong : colours.muted;
+    context.lineWidth = 1.25;
     context.stroke(new Path2D(path));
   }
 }
 
+// In device pixels, while a path keeps the place that it was given.
+function inPixels(context, paint) {
+  const scaled = context.getTransform();
+  context.setTransform(1, 0, 0, 1, 0, 0);
+  paint(scaled);
+  context.setTransform(scaled);
+}
+
+// A tree too large to be read: each node a block of its colour.
+function paintMap(context, items, colours) {
+  inPixels(context, ({ a, d, e, f }) => {
+    for (const item of items) {
+      const { stroke, alpha } = lookOf(item, colours);
+      context.globalAlpha = alpha;
+      context.fillStyle = stroke;
+      context.fillRect(e + a * item.x, f + d * item.y, Math.max(a * item.w, 2), Math.max(d * item.h, 1));
+    }
+    context.globalAlpha = 1;
+  });
+}
+
 // In passes, each of one font: setting another has the browser restyle the page.
-function paintNodes(context, items, colours, scale) {
+function paintNodes(context, items, colours) {
   const seen = items.map((item) => ({ item, ...lookOf(item, colours) }));
   paintShapes(context, seen, colours);
-  if (scale < READABLE_SCALE) return;
   useFont(context, LABEL_FONT);
   context.direction = "ltr";
   for (const node of seen) paintLabel(context, node, colours);
@@ -131,15 +150,14 @@ function lookOf({ status, ghost }, colours) {
 
 // Outlines are painted once for each size and look, since dashes take the most time of all.
 function paintShapes(context, nodes, colours) {
-  const { a: scale, e: left, f: top } = context.getTransform();
-  context.setTransform(1, 0, 0, 1, 0, 0);
-  for (const { item, fill, stroke, alpha } of nodes) {
-    const shape = shapeOf(item, { fill, stroke, scale, colours });
-    context.globalAlpha = alpha;
-    context.drawImage(shape, Math.round(left + scale * item.x) - 2, Math.round(top + scale * item.y) - 2);
-  }
-  context.globalAlpha = 1;
-  context.setTransform(scale, 0, 0, scale, left, top);
+  inPixels(context, ({ a: scale, e: left, f: top }) => {
+    for (const { item, fill, stroke, alpha } of nodes) {
+      const shape = shapeOf(item, { fill, stroke, scale, colours });
+      context.globalAlpha = alpha;
+      context.drawImage(shape, Math.round(left + scale * item.x) - 2, Math.round(top + scale * item.y) - 2);
+    }
+    context.globalAlpha = 1;
+  });
 }
 
 const SHAPES_KEPT = 2000;
@@ -194,12 +212,16 @@ function paintProbability(context, { x, y, w, h, node, status }, { ink, alpha, c
   context.fillRect(x + 9, foot, Math.max(wide * clamp(prob, 0, 1), 0.5), 2);
 }
 
-function paintRing(context, item, colour) {
+function paintRing(context, item, colour, ratio) {
   if (!item) return;
-  context.strokeStyle = colour;
-  context.lineWidth = 2;
   const round = item.status === "accepted" || item.status === "bonus" ? item.h / 2 + 3 : 7;
-  context.beginPath();
-  context.roundRect(item.x - 3, item.y - 3, item.w + 6, item.h + 6, round);
-  context.stroke();
+  inPixels(context, ({ a, d, e, f }) => {
+    const [w, h] = [Math.max(a * (item.w + 6), 8 * ratio), Math.max(d * (item.h + 6), 8 * ratio)];
+    const [x, y] = [e + a * (item.x + item.w / 2), f + d * (item.y + item.h / 2)];
+    context.strokeStyle = colour;
+    context.lineWidth = Math.max(2 * d, 1.5 * ratio);
+    context.beginPath();
+    context.roundRect(x - w / 2, y - h / 2, w, h, Math.min(round * d, h / 2));
+    context.stroke();
+  });
 }

@@ -10,7 +10,7 @@ function createCard(parent) {
     show(item, view, size) {
       card.replaceChildren(...cardLines(item));
       card.hidden = false;
-      const [x, y] = [item.x * view.k + view.x, (item.y + item.h) * view.k + view.y + 10];
+      const [x, y] = [item.x * view.kx + view.x, (item.y + item.h) * view.k + view.y + 10];
       const above = item.y * view.k + view.y - card.offsetHeight - 10;
       const top = y + card.offsetHeight <= size.height - 4 || above < 4 ? y : above;
       card.style.left = `${clamp(x, 4, Math.max(4, size.width - card.offsetWidth - 4))}px`;

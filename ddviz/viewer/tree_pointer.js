@@ -11,12 +11,12 @@ function followPointer({ scope, stage, size, state, camera, mark, card, onSelect
   };
   const under = (event) => {
     const [x, y] = local(event);
-    return state.layout ? itemAt(state.layout, (x - view.x) / view.k, (y - view.y) / view.k) : null;
+    return state.layout ? itemAt(state.layout, (x - view.x) / view.kx, (y - view.y) / view.k) : null;
   };
 
   // At the right of a folded node, where the count of what it hides stands.
   function isOnNote(item, event) {
-    return (local(event)[0] - view.x) / view.k > item.x + item.w - NOTE_WIDTH - 12;
+    return (local(event)[0] - view.x) / view.kx > item.x + item.w - NOTE_WIDTH - 12;
   }
 
   function hover(item) {

@@ -25,8 +25,9 @@ function createSvgTree(parent) {
       elements = new Map(layout.items.map((item, k) => [item.index, drawSvgNode(nodePool.at(k), item)]));
       nodePool.keep(layout.items.length);
     },
-    move({ x, y, k }) {
-      viewport.setAttribute("transform", `translate(${x} ${y}) scale(${k})`);
+    move({ x, y, k, kx }) {
+      viewport.setAttribute("transform", `translate(${x} ${y}) scale(${kx} ${k})`);
+      svg.classList.toggle("ddviz-map", k < READABLE_SCALE);
     },
     mark(selected, hovered) {
       placeRing(selectedRing, selected);

@@ -464,6 +464,28 @@ def test_a_thousand_nodes_are_drawn_on_a_canvas(browser, pages):
         page.locator(".ddviz-card").get_by_text("root").wait_for()
 
 
+def test_a_thousand_nodes_seen_whole_use_height_and_width(browser, pages):
+    painted = """(c) => {
+      const { data, width, height } = c.getContext("2d").getImageData(0, 0, c.width, c.height);
+      const [xs, ys] = [[], []];
+      for (let i = 3; i < data.length; i += 4) {
+        if (data[i]) [xs[((i - 3) / 4) % width], ys[Math.floor(i / 4 / width)]] = [1, 1];
+      }
+      return [xs.length / width, ys.length / height];
+    }"""
+    with watched_page(browser) as watched:
+        page = watched.page
+        open_page(page, pages["large"])
+        page.locator(".ddviz-plot").focus()
+        page.keyboard.press("0")
+        wide, tall = page.locator("canvas.ddviz-canvas").evaluate(painted)
+        assert wide > 0.5 and tall > 0.9
+        assert page.locator(".ddviz-hint").is_hidden()
+        box = page.locator(".ddviz-plot").bounding_box()
+        page.mouse.move(box["x"] + 24, box["y"] + 18)  # the root, however thin
+        page.locator(".ddviz-card").get_by_text("root").wait_for()
+
+
 def test_the_panes_fit_any_column(browser, pages):
     with watched_page(browser) as watched:
         page = watched.page

@@ -513,12 +513,39 @@ def test_the_mask_lights_up_its_node_and_says_whom_it_sees(browser, pages, trace
         open_page(page, pages["sampled"])
         show(page, "compile", node=0)
         page.locator("canvas.ddviz-mask").scroll_into_view_if_needed()
-        page.locator("canvas.ddviz-mask").hover(position={"x": 96 + 36 * 1 + 18, "y": 15 * 2 + 7})
+        page.locator("canvas.ddviz-mask").hover(position={"x": 36 * 1 + 18, "y": 15 * 2 + 7})
         assert lit(page, "g.ddviz-node").get_attribute("data-node") == "2"
         seen = view["nodes"][2]["parent"] == 1
         said = page.locator(".ddviz-mask-box p").inner_text()
         assert said.startswith("Node 2 sees the committed prefix, 0")
         assert said.endswith(f"Node 1 is {'above it: seen' if seen else 'not above it: not seen'}.")
+
+
+def test_the_names_of_the_mask_stay_in_view_while_it_is_scrolled(browser, pages):
+    with watched_page(browser) as watched:
+        page = watched.page
+        open_page(page, pages["large"])
+        show(page, "compile", node=60)
+        names = page.locator("canvas.ddviz-mask-names")
+        pane = page.locator(".ddviz-stage-body").bounding_box()
+        assert page.locator(".ddviz-stage-body").evaluate("(box) => box.scrollLeft") > 300
+        assert names.bounding_box()["x"] >= pane["x"] - 1
+        names.scroll_into_view_if_needed()
+        names.hover(position={"x": 50, "y": 7})
+        assert page.locator(".ddviz-mask-box p").inner_text().startswith("Node 0 sees the committed prefix")
+
+
+def test_stage_tabs_stand_still_while_stages_and_steps_change(browser, pages):
+    with watched_page(browser) as watched:
+        page = watched.page
+        open_page(page, pages["sampled"])
+        tabs = page.locator(".ddviz-stagetab")
+        where = [tab.bounding_box()["x"] for tab in tabs.all()]
+        for _ in range(5):
+            page.keyboard.press(".")
+            page.keyboard.press("ArrowRight")
+            wait_until(page, "ddviz.view.state().drawn === ddviz.view.state().step")
+            assert [tab.bounding_box()["x"] for tab in tabs.all()] == pytest.approx(where, abs=0.6)
 
 
 def test_a_token_of_the_text_lights_up_its_node_and_focus_does_as_well(browser, pages, traces):
