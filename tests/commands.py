@@ -31,7 +31,6 @@ def typed(*args: object) -> "subprocess.CompletedProcess[str]":
         text=True,
         timeout=120,
         cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
 
 

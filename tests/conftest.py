@@ -12,22 +12,12 @@ import pytest
 from tests.browser import launched
 
 os.environ["TRITON_INTERPRET"] = "1"  # GPU kernels run on the CPU; Triton reads it when it is first imported
+os.environ["OMP_NUM_THREADS"] = "1"  # so does torch: two threads spin against each other in a small test
 
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     yield from launched()
-
-
-@pytest.fixture(scope="session")
-def one_thread() -> Iterator[None]:
-    """Torch with one thread: two spin against each other in a small test."""
-    import torch  # only where it is used
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="session")
@@ -49,10 +39,8 @@ def _one_engine_process(tiny_folders: dict[str, tuple[Path, Path]]) -> Iterator[
     from ddviz.engines.process import EngineProcess
 
     target, draft = map(str, tiny_folders["llama"])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("OMP_NUM_THREADS", "1")  # its child's, and that of a child that a test restarts
-        engine = EngineProcess(EngineOptions(target=target, draft=draft, device="cpu"))
-        yield engine
+    engine = EngineProcess(EngineOptions(target=target, draft=draft, device="cpu"))
+    yield engine
     engine.close(kill=True)
 
 

@@ -25,11 +25,6 @@ from ddviz.trace import load
 from tests.commands import ROOT, ddviz, typed
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread(one_thread):
-    pass
-
-
 @pytest.fixture(scope="module")
 def tiny(tiny_folders):
     target, draft = tiny_folders["llama"]
@@ -251,7 +246,7 @@ def test_a_folder_that_was_not_there_is_made_and_named(tmp_path, tiny):
 def test_off_a_terminal_progress_is_whole_lines(tiny, tmp_path, capsys):
     prompts = tmp_path / "p.jsonl"
     prompts.write_text('{"prompt": "one"}\n{"prompt": "two"}\n')
-    done = typed("bench", "--prompts", prompts, "--max-tokens", 3, "--modes", "ar", *tiny)
+    done = ddviz("bench", "--prompts", prompts, "--max-tokens", 3, "--modes", "ar", *tiny)
     assert done.returncode == 0
     assert done.stderr.splitlines() == ["Running 2 prompts in each of ar"]
     with Progress() as progress:
@@ -286,7 +281,7 @@ def test_a_signal_ends_the_run_between_two_steps_and_closes_its_trace(tiny, tmp_
     run.send_signal(number)
     _, told = run.communicate(timeout=60)
     assert run.returncode == code, told
-    assert "finished: stopped" in told and "Traceback" not in told
+    assert len(told.splitlines()) == 1 and "finished: stopped" in told  # nor has a library said anything
     trace = load(path)
     assert trace.damage is None and len(trace.steps) >= 2
     assert trace.end.finish_reason == "stopped" and faults(examine(trace)) == []
@@ -311,7 +306,6 @@ def recording(tiny, path):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
 
 

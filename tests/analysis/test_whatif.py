@@ -125,7 +125,7 @@ def test_without_a_draft_there_is_nothing_to_ask():
         whatif([make_trace(Setup())], [0])
 
 
-def test_a_run_again_agrees_at_every_step_start_that_both_have(one_thread, tiny_folders, tmp_path):
+def test_a_run_again_agrees_at_every_step_start_that_both_have(tiny_folders, tmp_path):
     """Greedy, on the embedded engine with a random pair: exact per step."""
     from ddviz.engines.torch_engine.engine import TorchEngine
     from ddviz.engines.torch_engine.models import load_pair

@@ -19,11 +19,6 @@ from ddviz.trace import load
 WIDE = {"mode": "ddtree", "budget": 200, "topk_cap": 0}  # covers most of the vocabulary: nodes are accepted
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread(one_thread):
-    pass
-
-
 @pytest.fixture(scope="module")
 def record(tiny_folders, tmp_path_factory):
     """record(fault, family=..., dtype=...) -> a trace of 6 tokens, each once."""

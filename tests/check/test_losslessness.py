@@ -43,11 +43,6 @@ def quiet(*args):
     pass
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread(one_thread):
-    pass
-
-
 @pytest.fixture(scope="module")
 def pair(tiny_folders):
     return load_pair(*map(str, tiny_folders["llama"]), "float32", "cpu")

@@ -1,14 +1,9 @@
-"""Tiny random pairs, loaded with one thread (conftest.py above)."""
+"""Tiny random pairs, loaded."""
 
 import pytest
 
 from ddviz.engines.torch_engine.engine import TorchEngine
 from ddviz.engines.torch_engine.models import load_pair
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _one_thread(one_thread):
-    pass
 
 
 @pytest.fixture(scope="session", params=["llama", "qwen3"])

@@ -61,8 +61,7 @@ def on_small_disk(tmp_path):
 
     def run(*command):
         shell = [*namespace, "sh", "-c", ON_SMALL_DISK, "sh", "small", *map(str, command)]
-        env = {**os.environ, "OMP_NUM_THREADS": "1"}
-        return subprocess.run(shell, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=240)
+        return subprocess.run(shell, cwd=tmp_path, capture_output=True, text=True, timeout=240)
 
     if not shutil.which("unshare"):
         pytest.skip("no unshare here (util-linux), which makes a mount namespace")

@@ -147,13 +147,11 @@ ENDS = {"running": "length", "paused": "stopped", "stepping": "stopped"}
 def parents(options, tmp_path_factory):
     """state -> (an app in that state, its trace); started together, since most of it is to import torch."""
     folder, command = tmp_path_factory.mktemp("parents"), [sys.executable, "-c", PARENT]
-    encoded, env = msgspec.json.encode(options).decode(), {**os.environ, "OMP_NUM_THREADS": "1"}
+    encoded = msgspec.json.encode(options).decode()
     started = {}
     for state in ENDS:
         path = folder / f"{state}.ddviz"
-        parent = subprocess.Popen(
-            [*command, encoded, str(path), state], stdout=subprocess.PIPE, text=True, env=env
-        )
+        parent = subprocess.Popen([*command, encoded, str(path), state], stdout=subprocess.PIPE, text=True)
         started[state] = parent, path
     yield started
     for parent, _ in started.values():

@@ -36,9 +36,8 @@ def wait_for(engine, *states, seconds=30):
 
 
 @pytest.fixture
-def start(tmp_path, monkeypatch):
+def start(tmp_path):
     """start("--fake-...") -> an OwnServer that was told to start; ended with the test."""
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     engines = []
 
     def start(*extra, grace_s=5.0):

@@ -282,7 +282,6 @@ def test_no_process_is_left_when_the_app_is_killed(tmp_path):
         [sys.executable, "-c", PARENT, str(tmp_path / "server"), str(tmp_path / "ids")],
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     assert parent.stdout.readline() == "ready\n"
     pids = (tmp_path / "ids").read_text().split()
