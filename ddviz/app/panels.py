@@ -23,7 +23,7 @@ from ddviz.app.session import Session, status_dict
 from ddviz.errors import DdvizError
 from ddviz.trace import Trace
 from ddviz.viewer.html import assets
-from ddviz.viewer.view import empty_view, poll_view, step_view
+from ddviz.viewer.view import MAX_ROWS, empty_view, poll_view, step_view
 
 HERE = Path(__file__).parent
 QUIET = {"show_progress": "hidden", "queue": False, "api_visibility": "private"}  # of every event
@@ -90,13 +90,15 @@ def poll_function(session: Session) -> Callable[[Any], Answer]:
 
         def view(trace: Trace) -> Answer:
             answer = poll_view(trace, since)
-            if not growing and trace.end is None and not trace.damage:
+            if not growing and trace.end is None and not trace.damage and not trace.unread:
                 answer["damage"] = (
                     f"no end was recorded: the engine was cut off after {len(trace.steps)} steps"
                 )
             return answer
 
-        answer = session.registry.view(trace_id, view, growing) or empty_view(since)
+        answer = session.registry.view(
+            trace_id, view, growing, lambda trace: len(trace.steps) >= since + MAX_ROWS
+        ) or empty_view(since)
         status = {"status": status_dict(session.status())} if growing else {}
         return {**answer, "growing": growing, **status}
 
@@ -113,9 +115,9 @@ def step_function(session: Session) -> Callable[[Any], Answer]:
                 raise DdvizError(f"there is no step {index}; the trace has {len(trace.steps)} so far")
             return step_view(trace, index)
 
-        return session.registry.view(trace_id, view, session.growing(trace_id)) or {
-            "error": f"there is no step {index}; the trace has not begun"
-        }
+        return session.registry.view(
+            trace_id, view, session.growing(trace_id), lambda trace: len(trace.steps) > index
+        ) or {"error": f"there is no step {index}; the trace has not begun"}
 
     return step
 

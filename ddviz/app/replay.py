@@ -44,7 +44,7 @@ def replay_tab(session: Session, tab: gr.Tab) -> ReplayTab:
 def open_trace(session: Session, trace_id: str, about: str = "") -> tuple[Any, Any]:
     """Viewer value and notice of a picked trace; one that can't be read leaves the viewer as it is."""
     try:
-        session.registry.view(trace_id, lambda trace: None, session.growing(trace_id))
+        session.registry.view(trace_id, lambda trace: None, session.growing(trace_id), lambda trace: True)
     except DdvizError as error:
         return gr.skip(), {"text": str(error), "error": True}
     return session.value_of(trace_id, session.next_nonce()), {"text": about, "error": False}

@@ -27,6 +27,7 @@ from ddviz.trace import Trace, TraceFollower, load
 
 MAX_UPLOAD = 512 << 20  # bytes
 MAX_OPEN = 8  # traces kept in memory; the one used longest ago is closed and read again when asked for
+READ_AT_ONCE = 2 << 20  # bytes of a long file, whose beginning is shown before its end was read
 MAX_LISTED = 500  # saved runs offered in the picker
 MAX_REQUESTS = 40  # of a server, beside Live
 QUIET_S = 60.0  # a request without an end that was not written to for so long counts as cut off
@@ -151,18 +152,23 @@ class Registry:
         return trace_id in self._paths
 
     def view(
-        self, trace_id: str, function: Callable[[Trace], Result], growing: bool = False
+        self,
+        trace_id: str,
+        function: Callable[[Trace], Result],
+        growing: bool = False,
+        enough: Callable[[Trace], bool] | None = None,
     ) -> Result | None:
         """`function` of the trace as far as it is on disk; None where not even its header is there yet.
 
         growing  an engine is writing it, so that a cut-off end is no damage
+        enough   of a long file no more is read than it takes until this holds; the rest is `trace.unread`
 
         Raises DdvizError for an id that was never given out, TraceError for a file that is no trace.
         """
         opened = self._opened(trace_id)
         with opened.lock:
             try:
-                trace = opened.read(growing)
+                trace = opened.read(growing, enough)
             except TraceError as error:
                 raise TraceError(str(error).replace(str(opened.path), opened.path.name)) from None
             return None if trace is None else function(trace)
@@ -187,10 +193,17 @@ class _OpenTrace:
         self._follower = TraceFollower(path)
         self._whole: tuple[int | None, Trace] | None = None  # (file size, trace with its damage)
 
-    def read(self, growing: bool) -> Trace | None:
-        self._follower.poll()
+    def read(self, growing: bool, enough: Callable[[Trace], bool] | None = None) -> Trace | None:
         trace = self._follower.trace
-        if growing or (trace is not None and not self._follower.torn_bytes()):
+        while enough is not None and not (trace is not None and enough(trace)):
+            self._follower.poll(READ_AT_ONCE)
+            trace = self._follower.trace
+            if trace is None or not trace.unread:
+                break
+        if enough is None:
+            self._follower.poll()
+            trace = self._follower.trace
+        if growing or (trace is not None and (trace.unread or not self._follower.torn_bytes())):
             return trace
         size = self.path.stat().st_size if self.path.exists() else None
         if self._whole is None or self._whole[0] != size:

@@ -73,6 +73,7 @@ class Trace:
     kinds: list[str] = field(default_factory=list)  # of every event in file order, the header's first
     damage: str | None = None  # one sentence on what could not be read
     size: int = 0  # bytes read so far
+    unread: int = 0  # bytes of the file that were not looked at yet
 
     @property
     def name(self) -> str:
@@ -102,15 +103,19 @@ class TraceFollower:
         self._offset = 0
         self._tail = b""  # bytes after the last whole frame
 
-    def poll(self) -> int:
-        """Take in new whole events; how many there were. After damage nothing more is read."""
+    def poll(self, most: int | None = None) -> int:
+        """Take in new whole events; how many there were. After damage nothing more is read.
+
+        most  bytes to read at once; `trace.unread` then says how many are left
+        """
         if self.trace is not None and self.trace.damage:
             return 0
         try:
             with open(self.path, "rb") as file:
-                shrunk = file.seek(0, os.SEEK_END) < self._offset
+                size = file.seek(0, os.SEEK_END)
+                shrunk = size < self._offset
                 file.seek(self._offset + len(self._tail))
-                self._tail += file.read()
+                self._tail += file.read(-1 if most is None else most)
         except FileNotFoundError:
             return 0
         except OSError as error:
@@ -120,7 +125,11 @@ class TraceFollower:
             return 0
         if self._tail and self._offset == 0:
             require_trace(self._tail[:4], str(self.path))
-        return self._take_in()
+        unread = max(0, size - self._offset - len(self._tail))
+        count = self._take_in()
+        if self.trace is not None:
+            self.trace.unread = 0 if self.trace.damage else unread
+        return count
 
     def torn_bytes(self) -> int:
         """Bytes after the last whole event: an event being written, or the remains of one."""

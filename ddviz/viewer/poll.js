@@ -28,7 +28,7 @@ function newPoller({ scope, state, feed }) {
     failures = 0;
     feed.setProblem(null);
     const grew = feed.take(view);
-    if (state.rows.length < state.total && grew) return scope.later("poll", 0, poll);
+    if (view.more || (state.rows.length < state.total && grew)) return scope.later("poll", 0, poll);
     if (!state.live || view.end || view.damage) return undefined;
     idle = grew ? POLL_FAST : Math.min(idle * 1.5, view.total ? POLL_SLOWEST : POLL_STATUS);
     return scope.later("poll", idle, poll);

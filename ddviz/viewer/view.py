@@ -33,6 +33,7 @@ def poll_view(trace: Trace, since: int = 0) -> JSON:
     key      changes when the file is another request: the viewer then starts afresh
     since    echoed, so that a repeated or late answer can be dropped
     total    steps known by now; ask again from since + len(steps) until it is reached
+    more     the file holds more than was read yet: ask again, whatever `total` says
     steps    [{i, index, prefix_len, n, accept_len, emitted: [{id, text, kind}], ms, stages: {name: ms},
                top1: the likeliest candidate was refused, tie: a decision was close,
                tried: [[depth, rank, draft_prob, taken]], entropy: [at every node of the path]}]
@@ -42,11 +43,12 @@ def poll_view(trace: Trace, since: int = 0) -> JSON:
     """
     digest = _digest_of(trace)
     rows = digest.rows(trace, since)
-    complete = since + len(rows) >= len(trace.steps)
+    complete = since + len(rows) >= len(trace.steps) and not trace.unread
     view: JSON = {
         "key": f"{trace.header.request_id} {trace.header.created}",
         "since": since,
         "total": len(trace.steps),
+        "more": trace.unread > 0,
         "steps": rows,
         "stats": digest.stats(since + len(rows)),
         "end": None if trace.end is None or not complete else trace.end.finish_reason,

@@ -68,6 +68,20 @@ def test_poll_gives_the_new_rows_only(session, sample):
     assert poll({"trace": sample, "since": 10**6})["steps"] == []
 
 
+def test_a_long_trace_is_answered_before_it_was_read(session, sample, monkeypatch):
+    monkeypatch.setattr("ddviz.app.traces.READ_AT_ONCE", 4096)
+    monkeypatch.setattr("ddviz.app.panels.MAX_ROWS", 1)
+    poll, rows = poll_function(session), []
+    while True:
+        answer = poll({"trace": sample, "since": len(rows)})
+        rows += answer["steps"]
+        assert not answer["damage"]
+        if not answer["more"] and len(rows) == answer["total"]:
+            break
+        assert answer["end"] is None and answer["steps"]
+    assert [row["i"] for row in rows] == list(range(answer["total"])) and answer["end"]
+
+
 def test_every_answer_is_json_without_a_path_of_this_machine(session, sample, folders):
     answers = [
         poll_function(session)({"trace": sample, "since": 0}),

@@ -8,6 +8,7 @@ import pytest
 from ddviz.app import traces
 from ddviz.app.traces import Registry, read_lessons, run_name, run_title, unused_path
 from ddviz.errors import DdvizError, TraceError
+from ddviz.trace import load
 from tests.viewer.fixtures import write_trace
 
 
@@ -110,6 +111,20 @@ def test_a_growing_file_is_read_on_from_where_it_was(registry, tmp_path):
     some = registry.view(trace_id, steps_of, growing=True)
     path.write_bytes(whole)
     assert 0 < some < registry.view(trace_id, steps_of, growing=True)
+
+
+def test_of_a_long_file_no_more_is_read_than_is_needed(registry, tmp_path, monkeypatch):
+    path = written(tmp_path / "runs" / "r.ddviz")
+    monkeypatch.setattr("ddviz.app.traces.READ_AT_ONCE", path.stat().st_size // 4)
+    trace_id, whole = registry.add(path), load(path)
+
+    def seen(trace):
+        return len(trace.steps), trace.unread, trace.end is None, trace.damage
+
+    steps, unread, is_open, damage = registry.view(trace_id, seen, enough=lambda trace: len(trace.steps) > 0)
+    assert 0 < steps < len(whole.steps) and 0 < unread < whole.size and is_open and damage is None
+    assert registry.view(trace_id, seen, enough=lambda trace: len(trace.steps) > 0)[1] == unread
+    assert registry.view(trace_id, seen) == (len(whole.steps), 0, False, None)
 
 
 def test_a_cut_off_end_is_damage_only_where_nobody_writes_on(registry, tmp_path):
