@@ -12,10 +12,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ddviz.check.rules import DRAFTED, Fault, step_rule
-from ddviz.check.views import StepView, Table, table_of
+from ddviz.check.views import StepView
 from ddviz.trace.schema import Sampling
 from ddviz.tree import is_greedy
 from ddviz.tree.accept import MIN_THRESHOLD_ACC
@@ -64,7 +63,7 @@ def node_probs(view: StepView) -> Iterator[Fault]:
         "filtered": target.filtered.node_probs if target.filtered else None,
     }
     for name, probs in lists.items():
-        if probs is None or (view.depths and _are_probabilities(table_of(probs), np.array(parents))):
+        if probs is None or (view.depths and _are_probabilities(probs, parents)):
             continue
         sums: dict[int, float] = {}
         met = set[tuple[int, int]]()  # what is met twice among siblings is rule sibling-tokens' business
@@ -277,12 +276,13 @@ def zero_probability(view: StepView) -> Iterator[Fault]:
         )
 
 
-def _are_probabilities(probs: Table, parents: NDArray[np.intp]) -> bool:
+def _are_probabilities(node_probs: list[float | None], parents: list[int]) -> bool:
     """Whether `node_probs` surely has nothing to say: what siblings of one token sum to is not looked at."""
-    own = np.where(np.isnan(probs), 0.0, probs)[1:]
-    if not ((own >= 0) & (own <= 1 + MASS_TOLERANCE)).all():
+    probs = np.array(node_probs[1:], np.float64)
+    probs[np.isnan(probs)] = 0
+    if not ((probs >= 0) & (probs <= 1 + MASS_TOLERANCE)).all():
         return False
-    return bool((np.bincount(parents[1:], own) <= 1 + MASS_TOLERANCE).all())
+    return bool((np.bincount(np.array(parents[1:], np.intp), probs) <= 1 + MASS_TOLERANCE).all())
 
 
 def _replayable(view: StepView) -> Sampling | None:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddviz.check.rules import DDTREE, DRAFTED, POSITION_DRAFTED, Fault, step_rule
-from ddviz.check.views import FLOAT32_ULP, StepView, Table, rounding, table_of
+from ddviz.check.views import FLOAT32_ULP, StepView, Table, rounding
 
 LOGPROB_ABOVE_ZERO = 1e-5  # float32 rounding of a log-softmax
 MASS_TOLERANCE = 1e-3  # sum of up to 1,024 probabilities whose logarithms were cut to 5 digits
@@ -84,7 +84,7 @@ def scores(view: StepView) -> Iterator[Fault]:
     logprobs = view.draft_logprobs
     if logprobs is None:
         return
-    found, above = table_of(tree.scores), np.array(tree.parents)
+    found, above = np.array(tree.scores, np.float64), np.array(tree.parents)
     expected = found[above] + logprobs
     tolerance = rounding(logprobs) + 2 * FLOAT32_ULP * np.abs(found)
     for node in np.flatnonzero(np.abs(found - expected) > tolerance).tolist():
@@ -139,60 +139,49 @@ def best_first(view: StepView) -> Iterator[Fault]:
     taken = _scores_from_draft(view)
     if taken is None:
         return
-    left_out = max(_candidates(view, taken), key=lambda c: c.low, default=None)
+    scores, errors = taken
+    left_out = max(_candidates(view, scores, errors), key=lambda c: c.score - c.error, default=None)
     if left_out is None:
         return
     name = f"rank {left_out.rank} below node {left_out.parent}, of score {left_out.score:.6g},"
     if n <= header.budget:
         yield Fault(f"{n - 1} nodes of a budget of {header.budget}, but {name} was left out", left_out.parent)
     elif n > 1:
-        worst = min(range(1, n), key=lambda node: taken[node].high)
-        if left_out.low > taken[worst].high:
-            yield Fault(
-                f"{name} was left out, while this node was taken with {taken[worst].score:.6g}", worst
-            )
+        worst = min(range(1, n), key=lambda node: scores[node] + errors[node])
+        if left_out.score - left_out.error > scores[worst] + errors[worst]:
+            yield Fault(f"{name} was left out, while this node was taken with {scores[worst]:.6g}", worst)
 
 
-class _Score(NamedTuple):
-    """A score from rounded log-probabilities, and how far it may be off."""
+class _Candidate(NamedTuple):
+    """What was not taken: its score from rounded log-probabilities, and how far that may be off."""
 
     score: float
     error: float
-    parent: int = -1
-    rank: int = 0
-
-    @property
-    def low(self) -> float:
-        return self.score - self.error
-
-    @property
-    def high(self) -> float:
-        return self.score + self.error
-
-    def plus(self, logprob: float, error: float, parent: int, rank: int) -> "_Score":
-        score = self.score + logprob
-        return _Score(score, self.error + error + FLOAT32_ULP * abs(score), parent, rank)
+    parent: int
+    rank: int
 
 
-def _scores_from_draft(view: StepView) -> list[_Score] | None:
-    """Scores [n] summed from the recorded draft; None where a node has no log-probability there."""
-    tree, found, logprobs = view.step.tree, [_Score(0.0, 0.0)], view.draft_logprobs
-    if logprobs is None or tree.ranks is None or np.isnan(logprobs[1:]).any():
+def _scores_from_draft(view: StepView) -> tuple[list[float], list[float]] | None:
+    """Scores [n] summed from the recorded draft, and how far they may be off; None where one is missing."""
+    parents, logprobs = view.step.tree.parents, view.draft_logprobs
+    if logprobs is None or np.isnan(logprobs[1:]).any():
         return None
-    errors = rounding(logprobs).tolist()
-    for node, logprob in enumerate(logprobs.tolist()[1:], start=1):
-        parent = tree.parents[node]
-        found.append(found[parent].plus(logprob, errors[node], parent, tree.ranks[node]))
-    return found
+    scores, errors = [0.0], [0.0]
+    for node, (logprob, error) in enumerate(zip(logprobs.tolist(), rounding(logprobs).tolist(), strict=True)):
+        if node:
+            score = scores[parents[node]] + logprob
+            scores.append(score)
+            errors.append(errors[parents[node]] + error + FLOAT32_ULP * abs(score))
+    return scores, errors
 
 
-def _candidates(view: StepView, taken: list[_Score]) -> Iterator[_Score]:
+def _candidates(view: StepView, scores: list[float], errors: list[float]) -> Iterator[_Candidate]:
     """What a heap would still hold: below each node, the first rank that is no child of it."""
     tree, header, table = view.step.tree, view.header, view.draft_table
     if table is None or tree.ranks is None or view.depths is None:
         return
     limit = min(header.topk_cap or inf, header.budget or inf, header.vocab_size or inf, table.shape[1])
-    logprobs, errors = table.tolist(), rounding(table).tolist()
+    logprobs, roundings = table.tolist(), rounding(table).tolist()
     used_ranks: list[set[int]] = [set() for _ in range(view.n)]
     for node in range(1, view.n):
         used_ranks[tree.parents[node]].add(tree.ranks[node])
@@ -201,7 +190,9 @@ def _candidates(view: StepView, taken: list[_Score]) -> Iterator[_Score]:
         while rank in used:
             rank += 1
         if depth < len(logprobs) and rank < limit and not isnan(logprobs[depth][rank]):
-            yield taken[node].plus(logprobs[depth][rank], errors[depth][rank], node, rank)
+            score = scores[node] + logprobs[depth][rank]
+            error = errors[node] + roundings[depth][rank] + FLOAT32_ULP * abs(score)
+            yield _Candidate(score, error, node, rank)
 
 
 def _wrong_rows(table: Table) -> NDArray[np.bool_]:

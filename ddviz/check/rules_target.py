@@ -13,7 +13,7 @@ from math import log
 import numpy as np
 
 from ddviz.check.rules import Fault, step_rule
-from ddviz.check.views import StepView, Table, table_of
+from ddviz.check.views import StepView, Table
 from ddviz.trace.schema import TargetRows
 from ddviz.tree import is_greedy
 
@@ -140,14 +140,14 @@ def _row_faults(
         says = "are not in [0, 1]" if outside[node] else "rise" if rises[node] else "sum to more than 1"
         yield Fault(f"target.{name}.top_probs[{node}] {says}", node)
     if own is not None and view.depths is not None and view.n > 1:
-        yield from _other_probs(view, name, table_of(own), ids, probs)
+        yield from _other_probs(view, name, np.array(own, np.float64), ids, probs)
 
 
 def _other_probs(view: StepView, name: str, own: Table, ids: Table, probs: Table) -> Iterator[Fault]:
     """Nodes whose probability is not that of their token in their parent's row. own: [n]."""
     tree = view.step.tree
     above = np.array(tree.parents[1:])
-    child, place = np.nonzero(ids[above] == table_of(tree.tokens[1:])[:, None])
+    child, place = np.nonzero(ids[above] == np.array(tree.tokens[1:], np.float64)[:, None])
     found, listed = own[child + 1], probs[above[child], place]
     for k in np.flatnonzero(np.abs(found - listed) > SAME_PROB * listed + 1e-7).tolist():
         node = int(child[k]) + 1
