@@ -1,0 +1,229 @@
+"""Drive the app with SGLang as its engine, as a browser's page does. Prints PASS or FAIL and what it saw.
+
+    python scripts/gpu/app.py --target FOLDER [--draft FOLDER] [--out FOLDER] [-- WORDS FOR SGLANG]
+
+Starts `ddviz --engine sglang` and speaks the page's own protocol over HTTP, for a GPU host has no browser:
+load, a greedy run, a smaller tree without a restart, pause, one step, resume, stop, a server that is killed
+and comes back. The traces that it leaves are examined, and stay in --out.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from ddviz.check.doctor import examine
+from ddviz.trace import Trace, load
+
+QUICKSORT = "Write a Python implementation of quicksort with comments."
+DDVIZ = (sys.executable, "-c", "import sys; from ddviz.cli import main; sys.exit(main())")
+START_LIMIT_S, LIMIT_S = 300.0, 60.0
+CONTROL_BAR, VIEWER = 'aria-label="Engine"', 'aria-label="Live run"'  # in the components' templates
+
+
+class Page:
+    """What the Live tab's page asks of the app."""
+
+    def __init__(self, url: str) -> None:
+        self._http = httpx.Client(base_url=url, timeout=LIMIT_S, trust_env=False)
+        self._session = "gpu-check"
+        config = self._http.get("/config").json()
+        templates = {c["id"]: str(c["props"].get("html_template")) for c in config["components"]}
+        self._bar = next(id for id, text in templates.items() if CONTROL_BAR in text)
+        (self._begin,) = [
+            dep["id"] for dep in config["dependencies"] if [self._bar, "generate"] in dep["targets"]
+        ]
+
+    def status(self, log: bool = False) -> dict[str, Any]:
+        return self._server("status", {"log": log})
+
+    def control(self, action: str) -> None:
+        answer = self._server("control", {"action": action})
+        if "error" in answer:
+            raise RuntimeError(answer["error"])
+
+    def generate(self, tokens: int, temperature: float = 0.0, budget: int = 16, topk_cap: int = 4) -> str:
+        """Begin a run; its trace's id."""
+        fields = [QUICKSORT, True, "ddtree", budget, topk_cap, temperature, 0, 1.0, tokens, ""]
+        asked = {"data": fields, "fn_index": self._begin, "session_hash": self._session, "event_data": None}
+        self._http.post("/gradio_api/queue/join", json=asked).raise_for_status()
+        with self._http.stream(
+            "GET", "/gradio_api/queue/data", params={"session_hash": self._session}
+        ) as lines:
+            for line in lines.iter_lines():
+                event = json.loads(line.removeprefix("data:")) if line.startswith("data:") else {}
+                if event.get("msg") == "process_completed":
+                    viewer, bar = event["output"]["data"]
+                    if bar["error"]:
+                        raise RuntimeError(bar["error"])
+                    return viewer["trace"]
+        raise RuntimeError("the app did not answer")
+
+    def _server(self, name: str, request: dict[str, Any]) -> dict[str, Any]:
+        body = {"component_id": self._bar, "fn_name": name, "data": request, "session_hash": self._session}
+        answer = self._http.post("/gradio_api/component_server", json=body)
+        answer.raise_for_status()
+        return answer.json()
+
+
+class Drive:
+    def __init__(self, page: Page, runs: Path, app: subprocess.Popen[bytes]) -> None:
+        self._page, self._runs, self._app = page, runs, app
+        self.failures: list[str] = []
+
+    def all(self) -> None:
+        page = self._page
+        self.say(f"ready after {self.wait('ready', START_LIMIT_S):.0f} s: {page.status()['message']}")
+        model = page.status()["model"]
+        page.generate(128)
+        self.ran("greedy, 16-4", lambda t: t.header.budget == 16)
+        page.generate(128, budget=4, topk_cap=2)
+        self.ran("greedy, 4-2, without a restart", lambda t: (t.header.budget, t.header.topk_cap) == (4, 2))
+        page.generate(128, temperature=1.0)
+        self.ran("T = 1.0, 16-4", lambda t: t.steps[0].accept.kernel == "sampled")
+
+        page.generate(1500, temperature=1.0)
+        self.wait("running")
+        time.sleep(0.5)
+        page.control("pause")
+        self.wait("paused")
+        before = self.settled_steps()
+        page.control("step")
+        time.sleep(1.0)
+        self.wait("paused")
+        after = self.settled_steps()
+        self.say(f"paused at step {before}, one step later at {after}")
+        self.claim(before > 0 and after == before + 1, f"one step went from {before} to {after}")
+        page.control("resume")
+        time.sleep(0.5)
+        self.claim(self.settled_steps(wait=False) > after, "it did not go on")
+        page.control("stop")
+        self.wait("ready")
+        self.ran("stopped", lambda t: t.end.finish_reason == "stopped")
+
+        page.generate(1500, temperature=1.0)
+        self.wait("running")
+        time.sleep(0.5)
+        self.kill_server()
+        seconds = self.wait("off")
+        sentence = page.status()["message"].splitlines()[0]
+        self.say(f"killed; {seconds:.1f} s later the app says: {sentence}")
+        kept = len(load(self.newest()).steps)
+        self.say(f"its trace keeps {kept} steps")
+        self.claim(kept > 0, "the killed run left no steps")
+        self.claim(bool(page.status(log=True)["log"]), "there is no log to read")
+        page.control("restart")
+        self.say(f"ready again after {self.wait('ready', START_LIMIT_S):.0f} s")
+        page.generate(64)
+        self.ran("greedy, after the restart", lambda t: True)
+        self.say(f"model as the page knows it: {json.dumps(model)}")
+
+    def wait(self, state: str, limit_s: float = LIMIT_S) -> float:
+        """Seconds until the engine was in this state."""
+        begun = time.monotonic()
+        while (now := self._page.status())["state"] != state:
+            if (
+                now["state"] in ("failed", "off")
+                or time.monotonic() - begun > limit_s
+                or self._app.poll() is not None
+            ):
+                log = "\n".join(self._page.status(log=True)["log"][-30:])
+                raise RuntimeError(f"not {state} but {now['state']}: {now['message']}\n{log}")
+            time.sleep(0.05)
+        return time.monotonic() - begun
+
+    def ran(self, what: str, holds: Callable[[Trace], bool]) -> None:
+        """The current run's trace, once the engine is ready again: whole, clean, and as it should be."""
+        self.wait("ready")
+        trace = load(self.newest())
+        deadline = time.monotonic() + 5
+        while trace.end is None and time.monotonic() < deadline:
+            time.sleep(0.2)
+            trace = load(self.newest())
+        findings = [f for f in examine(trace) if f.severity == "fault"]
+        steps = list(trace.steps)
+        length = 1 + sum(step.accept.num_accepted for step in steps) / max(1, len(steps))
+        self.say(f"{what}: {len(steps)} steps, accept length {length:.2f}, {len(findings)} findings")
+        self.claim(trace.end is not None and len(steps) > 0, f"{what}: the trace is not whole")
+        self.claim(not findings, f"{what}: {findings[:2]}")
+        self.claim(holds(trace), f"{what}: not what was asked for")
+
+    def settled_steps(self, wait: bool = True) -> int:
+        count, now = -1, len(load(self.newest()).steps)
+        while wait and count != now:
+            time.sleep(0.5)
+            count, now = now, len(load(self.newest()).steps)
+        return now
+
+    def newest(self) -> Path:
+        """The trace of the run that began last, as the viewer has it."""
+        return max(self._runs.glob("*.ddviz"), key=lambda path: path.stat().st_mtime_ns)
+
+    def kill_server(self) -> None:
+        """The process that SGLang's scheduler is, or the server where there is none."""
+        family = psutil.Process(self._app.pid).children(recursive=True)
+        schedulers = [p for p in family if " ".join(p.cmdline()).startswith("sglang::scheduler")]
+        (schedulers or family)[-1].kill()
+
+    def say(self, line: str) -> None:
+        print("  " + line, flush=True)
+
+    def claim(self, holds: bool, failure: str) -> None:
+        if not holds:
+            self.failures.append(failure)
+            self.say(f"FAILED: {failure}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--target", required=True)
+    parser.add_argument("--draft", default="ddviz/models/smollm2-135m-dflash")
+    parser.add_argument("--out", type=Path, default=Path("gpu-app"))
+    parser.add_argument("words", nargs="*", help="for sglang.launch_server")
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    command = [*DDVIZ, "--port", "7979", "--runs", str(args.out), "--engine", "sglang"]
+    command += ["--target", args.target, "--draft", args.draft, "--", *args.words]
+    with (args.out / "app.log").open("wb") as log:
+        app = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+    try:
+        drive = Drive(_open("http://127.0.0.1:7979", app), args.out, app)
+        drive.all()
+        failures = drive.failures
+    except Exception as error:
+        failures = [f"{type(error).__name__}: {error}"]
+    finally:
+        app.terminate()
+        try:
+            app.wait(30)
+        except subprocess.TimeoutExpired:
+            app.kill()
+            failures = [*failures, "the app did not end"]
+    print("FAIL" if failures else "PASS", "app", *failures, sep="\n  ")
+    return 1 if failures else 0
+
+
+def _open(url: str, app: subprocess.Popen[bytes]) -> Page:
+    deadline = time.monotonic() + START_LIMIT_S
+    while True:
+        try:
+            return Page(url)
+        except httpx.TransportError:
+            if app.poll() is not None or time.monotonic() > deadline:
+                raise
+            time.sleep(0.3)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
