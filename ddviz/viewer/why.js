@@ -67,9 +67,14 @@ function coinLine(step, exam, index) {
   }
   if (rest > 0.3) append(bar, make("span", "ddviz-coinrest", exam.took === null ? "left: the residual" : "left"));
   const coin = append(line, make("span", "ddviz-coin", "▲ coin")).lastChild;
-  coin.style.left = `${100 * clamp(exam.coin, 0, 1)}%`;
+  coin.style.left = coinPlace(exam.coin);
   if (exam.coin > 0.7) coin.classList.add("ddviz-coin-left");
   return line;
+}
+
+// Near an end the arrow stays whole.
+function coinPlace(share) {
+  return `clamp(5px, ${100 * clamp(share, 0, 1)}%, calc(100% - 5px))`;
 }
 
 function examTable(step, exam, onSelect) {
@@ -146,7 +151,7 @@ function residualLine({ residual_sum: total }, drawn, low, high) {
   part.style.width = `${100 * clamp((high - low) / total, 0.006, 1)}%`;
   part.dataset.node = BONUS;
   const coin = append(line, make("span", "ddviz-coin", "▲ final coin")).lastChild;
-  coin.style.left = `${100 * clamp(drawn / total, 0, 1)}%`;
+  coin.style.left = coinPlace(drawn / total);
   if (drawn / total > 0.6) coin.classList.add("ddviz-coin-left");
   return line;
 }

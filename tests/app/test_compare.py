@@ -146,6 +146,18 @@ def test_the_first_place_where_text_parts_is_marked_and_reached(browser, served)
 
 
 @pytest.mark.browser
+def test_either_side_has_room_for_all_its_stages_and_views(browser, served):
+    with watched_page(browser) as watched:
+        page = open_pair(watched, served[0]).page
+        for side in "ab":
+            bar = page.locator(f".ddviz-side-{side} .ddviz-stagebar")
+            box = bar.bounding_box()
+            for part in bar.get_by_role("button").all():
+                own = part.bounding_box()
+                assert box["x"] <= own["x"] and own["x"] + own["width"] <= box["x"] + box["width"]
+
+
+@pytest.mark.browser
 def test_the_chart_is_walked_by_key_and_pointer(browser, served):
     url, trace = served
     with watched_page(browser) as watched:
