@@ -149,11 +149,11 @@ def test_requests_are_shared_out_among_writers_and_each_is_told_of_the_others_fi
     assert states(slots)[:2] == [b"\1\1", b"\0\1"]  # the first has nothing of the second step
 
 
-def test_a_writer_that_died_gives_its_slots_back():
+def test_a_writer_that_died_gives_its_slots_back(tmp_path):
     slots = Slots(4, 64, readers=2)
     writers = WriterProcesses(slots, NO_TOKENIZER)
     for rid in "ab":
-        writers.put(begin(rid))
+        writers.put(begin(rid, tmp_path))
     writers._writers[1]._process.kill()
     writers._writers[1]._process.wait()
     for _ in range(12):  # far more steps than slots
@@ -175,8 +175,8 @@ class ToldWriter:
         self.told.append(job)
 
 
-def begin(rid: str) -> Begin:
-    return Begin(rid, f"{rid}.ddviz", header(), [1])
+def begin(rid: str, folder: Path = Path()) -> Begin:
+    return Begin(rid, str(folder / f"{rid}.ddviz"), header(), [1])
 
 
 def row(rid: str) -> Row:
