@@ -2,7 +2,7 @@
 
 In:  the address of a server, requests.
 Out: its answers; EngineError with the server's own sentence where it refuses.
-Not here: what is asked (asking.py), what became of it (follow.py).
+Not here: what is asked (asking.py), what became of it (engine.py).
 """
 
 from typing import Any

@@ -1,6 +1,6 @@
 """A server killed with SIGKILL while it generates: all steps older than the last flush are readable.
 
-Once all its processes are killed, the writer of traces among them, and once the scheduler alone.
+Once all its processes are killed, the writers of traces among them, and once the scheduler alone.
 """
 
 import contextlib

@@ -25,7 +25,7 @@ MOST_COST = {  # share of tokens/s by batch size
     "standard": {1: 0.05, 16: 0.08},
     "off": {1: 0.005, 16: 0.005},
 }
-WRITER_BEHIND_S = 2  # the writer's thread is behind by less
+WRITER_BEHIND_S = 2  # the writers' processes are behind by less
 COUNTERS = ("spec_verify_ct", "spec_num_correct_drafts")  # of SGLang's meta_info
 
 

@@ -1,4 +1,4 @@
-"""What the scheduler's process tells the writer's, in the order in which its results came.
+"""What the scheduler's process tells those of the writers, in the order in which its results came.
 
 Not here: the arrays of a step, which lie in shared memory (slots.py).
 """

@@ -5,11 +5,9 @@ Out: the same jobs to a TraceWriter, in a process that lives as long as the pipe
      killed, the pipe closes, and what it held is still written.
 Not here: what is written (writer.py).
 
-One process writes about two thousand rows of 17 nodes a second, and a batch of 16 makes more: there are
-several, each with requests of its own.
-
 A thread of the scheduler's process that encodes steps would take Python's lock from it: at batch 16 for most
-of the time of a step.
+of the time of a step. One process writes about two thousand rows of 17 nodes a second, and a batch of 16
+makes more: there are several, each with requests of its own.
 """
 
 import logging

@@ -1,13 +1,13 @@
-"""Shared, pinned memory between the device and the writer's process.
+"""Shared, pinned memory between the device and the writers' processes.
 
 In:  the tensors of one step, on the device.
-Out: their bytes in a slot that the writer's process reads, a little later.
+Out: their bytes in a slot that the writers' processes read, a little later.
 Not here: what they mean (reading.py, steps.py), what a slot is (slots.py).
 
-    forward stream    ... verify, commit | pack into one tensor | next step ...
-    copy stream                           wait |-- copy to a slot --| event
-    scheduler         launches                                        takes the result: tells the writer
-    writer's process                                                  reads, frees the slot
+    forward stream     ... verify, commit | pack into one tensor | next step ...
+    copy stream                            wait |-- copy to a slot --| event
+    scheduler          launches                                        takes the result: tells the writers
+    writers' processes                                                 read, free the slot
 """
 
 from collections.abc import Mapping

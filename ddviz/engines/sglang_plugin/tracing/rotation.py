@@ -1,6 +1,6 @@
 """How much room traces may take: DDVIZ_TRACE_LIMIT, in bytes, or with K, M, G or T behind: 2G.
 
-In:  each trace that the writer has finished.
+In:  each trace that a writer has finished.
 Out: a folder whose traces are together no larger than the limit: the oldest finished ones are deleted.
 
 Traces that the server has open are spared: of two servers that share a folder, one may delete what the
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 class Rotation:
-    """Of the folders that one process writes traces into. Not thread-safe: the writer's thread has it."""
+    """Of the folders that one process writes traces into, from one thread."""
 
     def __init__(self, limit: int | None, writers: int = 1) -> None:
         """limit: bytes, None = any. writers: processes that write there, each as much as this one."""

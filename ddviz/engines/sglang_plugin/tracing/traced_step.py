@@ -28,7 +28,7 @@ from ddviz.trace import schema
 if TYPE_CHECKING:
     from ddviz.engines.sglang_plugin.tracing.tracer import Tracer
 
-RING_FULL = "the ring between the device and the writer was full"
+RING_FULL = "the ring between the device and the writers was full"
 
 
 @dataclass(slots=True)

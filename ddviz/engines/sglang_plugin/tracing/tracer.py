@@ -1,14 +1,14 @@
 """What the worker and the hooks call: which requests are traced, and what became of their steps.
 
 In:  batches of requests as the scheduler has them, and the results that it took.
-Out: jobs for the writer's process.
+Out: jobs for the writers' processes.
 Not here: the course of one step (traced_step.py), how it is written (writer.py).
 
 A request is traced where its `custom_params` say so, {"ddviz": {"level": "standard"}}, or where the server
 traces all (DDVIZ_TRACE=light or standard). A step in which nobody is traced costs a look at every request.
 
     step()       before draft: which rows are traced; NO_STEP where none is
-    settled()    when the scheduler took the result: emitted tokens, finish; the writer gets the step
+    settled()    when the scheduler took the result: emitted tokens, finish; the writers get the step
 """
 
 import logging
@@ -72,7 +72,7 @@ class Tracer(NoTracer):
     folder: Path
     header: schema.Header  # what all traces of this server have in common
     ring: Ring
-    writer: WriterProcesses | TraceWriter
+    writer: WriterProcesses | TraceWriter  # the latter, in this process, is for tests
     kind: Callable[..., TracedStep]  # what a step is noted by
     row_width: int  # slots that a request's row has
     default_level: str | None = None
