@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from ddviz.engines.sglang_plugin import hooks
 
@@ -33,6 +34,21 @@ def test_the_relay_carries_no_hidden_states_for_ddtree():
 
     assert spec_need_hidden_states(args("DDTREE")) is False
     assert spec_need_hidden_states(args("EAGLE")) is True
+
+
+def test_an_eager_draft_keeps_the_dtype_of_its_embeddings():
+    """SGLang's own method, of one runner; its answer is otherwise left as it is."""
+    from sglang.srt.model_executor.model_runner import ModelRunner
+
+    runner = object.__new__(ModelRunner)
+    runner.is_generation, runner._pp_kwargs = True, lambda _tensors: {"other": 1}
+    forward = SimpleNamespace(input_embeds=torch.ones((2, 3)), replace_embeds=None, replace_positions=None)
+    assert runner._extend_forward_kwargs(forward, None)["input_embeds"].dtype == torch.bfloat16
+    hooks.keep_dtype_of_embeddings(runner)
+    kwargs = runner._extend_forward_kwargs(forward, None)
+    assert kwargs["input_embeds"] is forward.input_embeds and kwargs["other"] == 1
+    forward.input_embeds = None
+    assert "input_embeds" not in runner._extend_forward_kwargs(forward, None)
 
 
 def request(**given):

@@ -13,6 +13,7 @@ and this file imports nothing, so that an SGLang which does not use DDTREE pays 
     draft_head.py     stage 1: the K best tokens of every draft position, through the target's head
     tree_kernels.py   stages 2 and 3 on the GPU: build the tree, compile the retrieve arrays and the mask
     verify_input.py   stage 4: what the target's forward is given
+    adjustments.py    stage 4: what requests ask to be changed in the logits, in autoregression's order
     penalties.py      stage 4: repetition, frequency and presence penalties, min_new_tokens, at every node
     acceptance.py     stage 4: accepted path, greedy or sampled, one contract
     commit.py         stage 5: pack the KV of the accepted path

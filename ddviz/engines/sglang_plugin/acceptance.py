@@ -2,7 +2,7 @@
 
 In:  the target's logits [bs*T, V] of one step or their argmax, TreeBatch, what the requests ask for.
 Out: AcceptedBatch filled in, the same contract from both derivations.
-Not here: what changes the logits before (worker.py, penalties.py), the kernels themselves (sglang-kernel),
+Not here: what changes the logits before (adjustments.py), the kernels themselves (sglang-kernel),
      their twins in numpy (ddviz/tree/accept.py).
 
 A batch may mix greedy and sampled requests. A greedy row of a mixed batch is one-hot at its argmax, and its

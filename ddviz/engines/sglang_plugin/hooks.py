@@ -1,8 +1,9 @@
-"""What a tree needs of SGLang 0.5.17 that it lacks: four functions, changed for DDTREE and for nothing else.
-Where the server traces, two more tell the tracer what became of a step, of whatever algorithm.
+"""What a tree needs of SGLang 0.5.17 that it lacks: four functions, changed for DDTREE and for nothing else,
+and one method of the drafter's runner. Where the server traces, two more functions tell the tracer what
+became of a step, of whatever algorithm.
 
-Each hook runs the original first and corrects its answer. `assert_applied` is called where they matter, since
-SGLang only logs a hook that it could not apply.
+A hook corrects the original's answer where DDTREE runs, and hands it on as it is everywhere else.
+`assert_applied` is called where they matter, since SGLang only logs a hook that it could not apply.
 """
 
 from collections.abc import Callable
@@ -63,6 +64,22 @@ def refuse_what_is_ignored(original: Callable[..., str | None], req: Any, enable
         args.speculative_ddtree_topk_cap or budget,
         get_exec().deterministic.enable_deterministic_inference,
     )
+
+
+def keep_dtype_of_embeddings(runner: Any) -> None:
+    """Of this one ModelRunner, the drafter's: an eager forward takes input embeddings as they are.
+
+    SGLang 0.5.17 makes them bfloat16 whatever the drafter's dtype.
+    """
+    of_sglang = runner._extend_forward_kwargs
+
+    def kwargs_of(forward_batch: Any, pp_proxy_tensors: Any) -> dict[str, Any]:
+        kwargs = of_sglang(forward_batch, pp_proxy_tensors)
+        if forward_batch.input_embeds is not None:
+            kwargs["input_embeds"] = forward_batch.input_embeds
+        return kwargs
+
+    runner._extend_forward_kwargs = kwargs_of
 
 
 def note_prefilled(original: Callable[..., Any], processor: Any, batch: Any, result: Any) -> Any:

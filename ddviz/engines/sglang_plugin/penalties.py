@@ -2,7 +2,7 @@
 
 In:  the requests' penalties; on the device, how often each request has said each token.
 Out: the target's logits [bs*T, V], changed as autoregression would change them after the path to each node.
-Not here: logit bias, grammars (acceptance.py, worker.py).
+Not here: logit bias, grammars (adjustments.py).
 
 SGLang's EAGLE counts on the host, one token a step and a step late: a run of accepted tokens counts as its
 last one, the tokens of the step under way not at all; its DFLASH does not count (sglang #28179). So nothing

@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 from sglang.srt.distributed import get_tp_group
-from sglang.srt.layers.sampler import apply_custom_logit_processor
 from sglang.srt.managers.schedule_batch import ScheduleBatch
 from sglang.srt.managers.scheduler import GenerationBatchResult
 from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode, ForwardBatch, ForwardMode
@@ -25,14 +24,12 @@ from sglang.srt.runtime_context import get_exec, get_spec
 from sglang.srt.sampling.sampling_batch_info import SamplingBatchInfo
 from sglang.srt.speculative.dflash_worker_v2 import DFlashWorkerV2, _prepare_dflash_draft_block_unchecked
 from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
-from sglang.srt.speculative.spec_utils import GrammarTree, build_grammar_vocab_mask
-from sglang.srt.utils.async_probe import sanitize_nan_logits
 from sglang.srt.utils.common import is_pin_memory_available
 
 from ddviz.engines.base import RECORDED_CANDIDATES
 from ddviz.engines.sglang_plugin import gate, hooks
 from ddviz.engines.sglang_plugin.acceptance import accept_greedy, accept_sampled
-from ddviz.engines.sglang_plugin.batch import TreeBatch
+from ddviz.engines.sglang_plugin.adjustments import adjust_logits, grammar_tree_of
 from ddviz.engines.sglang_plugin.commit import KVPacker, settle
 from ddviz.engines.sglang_plugin.draft_head import DraftHead
 from ddviz.engines.sglang_plugin.penalties import Penalties
@@ -46,19 +43,6 @@ from ddviz.engines.sglang_plugin.tree_kernels import build_trees, compile_trees
 from ddviz.engines.sglang_plugin.verify_input import DDTreeVerifyInput
 
 MOST_CAPTURED = 32  # requests; in larger batches the device is the slower one
-
-
-def keep_dtype_of_embeddings(runner: Any) -> None:
-    """SGLang's eager forward makes input embeddings bfloat16 whatever the drafter's dtype: give it ours."""
-    of_sglang = runner._extend_forward_kwargs
-
-    def kwargs_of(forward_batch: ForwardBatch, pp_proxy_tensors: Any) -> dict[str, Any]:
-        kwargs = of_sglang(forward_batch, pp_proxy_tensors)
-        if forward_batch.input_embeds is not None:
-            kwargs["input_embeds"] = forward_batch.input_embeds
-        return kwargs
-
-    runner._extend_forward_kwargs = kwargs_of
 
 
 class DDTreeWorker(DFlashWorkerV2):
@@ -77,7 +61,7 @@ class DDTreeWorker(DFlashWorkerV2):
         # backends and graph runners read T from the published ones.
         server_args.override("ddviz", speculative_num_draft_tokens=server_args.speculative_dflash_block_size)
         super().__init__(server_args, gpu_id, ps, nccl_port, target_worker)
-        keep_dtype_of_embeddings(self.draft_model_runner)
+        hooks.keep_dtype_of_embeddings(self.draft_model_runner)
         lm_head = getattr(target_worker.model_runner.model, "lm_head", None)
         self.candidates = self.topk_cap if trace_folder() is None else max(self.topk_cap, RECORDED_CANDIDATES)
         self.head = DraftHead(lm_head, self.block_size, k=self.candidates, tp_group=get_tp_group())
@@ -185,12 +169,7 @@ class DDTreeWorker(DFlashWorkerV2):
             logits_output, forward_batch, ran_graph = self._verify(batch, step, mask, grammar_barrier, trace)
             self._accept(batch, step, logits_output.next_token_logits, trace)
         with trace.stage("commit"):
-            self._graphs.run(self._settle, step)
-            new_seq_lens = step.new_seq_lens.to(batch.seq_lens.dtype, copy=True)
-            if on_publish is not None:
-                on_publish(new_seq_lens)
-            self._follow_in_draft(step, logits_output.hidden_states)
-            self._penalties.committed(batch.reqs, batch.req_pool_indices, step.emitted, step.accept_lens)
+            new_seq_lens = self._commit(batch, step, logits_output.hidden_states, on_publish)
         logits_output.hidden_states = None  # else the scheduler copies it to the host
         trace.noted(step, mask)
         result = GenerationBatchResult(
@@ -311,54 +290,20 @@ class DDTreeWorker(DFlashWorkerV2):
         trace: NoStep,
     ) -> tuple[Any, ForwardBatch, bool]:
         """One forward of the target over all nodes, then everything that changes its logits."""
-        tree, grammar_tree = step.tree, None
-        if batch.has_grammar:  # its copy to the host starts before the forward and runs beside it
-            grammar_tree = GrammarTree.from_device(tree.next_token, tree.next_sibling, tree.tokens)
+        tree = step.tree
+        grammar_tree = grammar_tree_of(batch, tree)  # before the forward, so that it is copied beside it
         forward_batch = self._forward_batch(batch, DDTreeVerifyInput.of(tree, mask), tree.slots)
         out = self.target_worker.forward_batch_generation(
             batch=None, forward_batch=forward_batch, is_verify=True, skip_attn_backend_init=True
         )
         logits = out.logits_output.next_token_logits
         trace.raw(step, logits)
-        if (
-            self._adjust(batch, tree, logits, grammar_tree, grammar_barrier)
-            and batch.sampling_info.is_all_greedy
-        ):
+        changed = adjust_logits(
+            logits, batch, tree, self._penalties, self.block_size, grammar_tree, grammar_barrier
+        )
+        if changed and batch.sampling_info.is_all_greedy:  # a sampled step tells what it used itself
             trace.adjusted(logits, tree)
         return out.logits_output, forward_batch, out.can_run_cuda_graph
-
-    def _adjust(
-        self,
-        batch: ScheduleBatch,
-        tree: TreeBatch,
-        logits: torch.Tensor,
-        grammar_tree: GrammarTree | None,
-        grammar_barrier: Callable[[], None] | None,
-    ) -> bool:
-        """What requests ask to be changed in the logits, in autoregression's order. True: something was."""
-        info: SamplingBatchInfo = batch.sampling_info
-        changed = self._penalties.adjust(
-            batch.reqs, batch.req_pool_indices, batch.seq_lens, tree, logits, self.block_size
-        )
-        if grammar_tree is not None:
-            grammar_mask = build_grammar_vocab_mask(
-                reqs=batch.reqs,
-                tree=grammar_tree,
-                sampling_info=info,
-                device=logits.device,
-                barrier=grammar_barrier,
-            )
-            if grammar_mask is not None:
-                grammar_mask.apply(logits)
-                changed = True
-        if info.logit_bias is not None:
-            logits.add_(info.logit_bias.repeat_interleave(tree.width, dim=0))
-            changed = True
-        if info.has_custom_logit_processor:
-            apply_custom_logit_processor(logits, info, num_tokens_in_batch=tree.width)
-            changed = True
-        sanitize_nan_logits(logits, "DDTREE verify")
-        return changed
 
     def _forward_batch(
         self, batch: ScheduleBatch, verify_input: DDTreeVerifyInput, slots: torch.Tensor
@@ -403,6 +348,22 @@ class DDTreeWorker(DFlashWorkerV2):
         accept_greedy(step.accepted, step.tree, step.best)
 
     # 5. commit
+
+    def _commit(
+        self,
+        batch: ScheduleBatch,
+        step: StepBuffers,
+        hidden_states: torch.Tensor,
+        on_publish: Callable[[torch.Tensor], None] | None,
+    ) -> torch.Tensor:
+        """The accepted paths join both models' KV and the counts; the new lengths [bs], told at once."""
+        self._graphs.run(self._settle, step)
+        new_seq_lens = step.new_seq_lens.to(batch.seq_lens.dtype, copy=True)
+        if on_publish is not None:
+            on_publish(new_seq_lens)
+        self._follow_in_draft(step, hidden_states)
+        self._penalties.committed(batch.reqs, batch.req_pool_indices, step.emitted, step.accept_lens)
+        return new_seq_lens
 
     def _settle(self, step: StepBuffers) -> None:
         """What the step emits; the target's KV packed."""
