@@ -32,7 +32,7 @@ from ddviz.trace.schema import Step
 
 # How far apart two right computations may be, in nats: the largest difference seen on clean traces, and room.
 # Measured in docs/audit.md.
-TOLERANCES: dict[str, float] = {"float32": 0.01, "bfloat16": 2.0, "float16": 0.25}
+TOLERANCES: dict[str, float] = {"float32": 0.01, "bfloat16": 1.5, "float16": 0.25}
 UNKNOWN_DTYPE = "bfloat16"  # taken where a trace does not say
 LEAST_PROB = 1e-6  # log-probabilities below that of this are rounded away in what they decide
 
