@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 INSTALL = "no chromium on this machine; install it with: apt-get install chromium"
+LIMIT_MS = 60_000  # of every wait: on a busy machine all takes several times as long
 FLAGS = [
     "--headless",
     "--no-sandbox",
@@ -77,7 +78,7 @@ class Watched:
             self.trouble.append(f"request: {request.url}")
 
 
-def wait_until(page: Any, expression: str, seconds: float = 10) -> None:
+def wait_until(page: Any, expression: str, seconds: float = LIMIT_MS / 1000) -> None:
     """Until a JavaScript expression holds. Playwright's own wait needs eval, which exported pages forbid."""
     deadline = time.monotonic() + seconds
     while not page.evaluate(expression):
@@ -102,7 +103,7 @@ def watched_page(browser: Any, width: int = 1280, height: int = 800, **context: 
     else:
         page = _idle.pop()
         page.set_viewport_size({"width": width, "height": height})
-    page.set_default_timeout(10_000)
+    page.set_default_timeout(LIMIT_MS)
     watched = Watched(page)
     try:
         yield watched

@@ -7,7 +7,7 @@ from typing import Any
 
 from ddviz.app.main import launch
 from tests.app.conftest import free_port
-from tests.browser import Watched
+from tests.browser import LIMIT_MS, Watched
 
 LOADS = 3  # events that a page sends when it opens
 STATUSES = ("root", "accepted", "rejected", "unreached", "bonus")
@@ -28,7 +28,7 @@ class AppPage:
 
     def __init__(self, watched: Watched, url: str) -> None:
         self.watched, self.page = watched, watched.page
-        self.page.set_default_timeout(10_000)
+        self.page.set_default_timeout(LIMIT_MS)
         self.answers = 0  # to events of the page
         watched.on("response", self._on_response)
         self.page.goto(url)
@@ -78,8 +78,8 @@ class AppPage:
     def value(self, label: str) -> str:
         return self.page.get_by_label(label, exact=True).input_value()
 
-    def wait_for_state(self, state: str, seconds: float = 10) -> None:
-        self.page.locator(f".ddviz-bar[data-state='{state}']").wait_for(timeout=1000 * seconds)
+    def wait_for_state(self, state: str) -> None:
+        self.page.locator(f".ddviz-bar[data-state='{state}']").wait_for()
 
     def problem(self) -> str:
         """The sentence under the buttons, once there is one."""
@@ -118,11 +118,11 @@ class AppPage:
         return self.viewer().locator(".ddviz-output").inner_text()
 
     def steps(self) -> int:
-        """Steps whose text has arrived."""
-        return self.viewer().locator(".ddviz-chunk").count()
+        """Steps whose text has arrived; that of one may be in two chunks."""
+        return 1 + int(self.viewer().locator(".ddviz-chunk").last.get_attribute("data-step"))
 
     def wait_for_steps(self, count: int) -> None:
-        self.viewer().locator(".ddviz-chunk").nth(count - 1).wait_for(state="attached")
+        self.viewer().locator(f".ddviz-chunk[data-step='{count - 1}']").first.wait_for(state="attached")
 
     def wait_for_tree(self) -> None:
         self.viewer().locator("g[role='treeitem']").first.wait_for()

@@ -30,7 +30,7 @@ def session(engine, folders):
     return Session(engine, Registry(*folders))
 
 
-def wait_until(holds, seconds: float = 5.0) -> None:
+def wait_until(holds, seconds: float = 60) -> None:
     """Fails where `holds()` does not come true in time."""
     deadline = time.monotonic() + seconds
     while not holds():

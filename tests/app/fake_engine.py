@@ -41,11 +41,14 @@ class FakeEngine:
         self._progress: float | None = None
         self._control = Control()
         self._thread: threading.Thread | None = None
+        self._waits = False  # between two steps, paused
+        self.may_begin = threading.Event()  # a run, after its prefill
+        self.may_begin.set()
 
     # --- what the app asks
 
     def status(self) -> EngineStatus:
-        paused = self._state == "running" and self._control.waiting
+        paused = self._state == "running" and self._waits
         return EngineStatus(
             state="paused" if paused else self._state,
             message=self._message,
@@ -90,6 +93,7 @@ class FakeEngine:
 
     def close(self) -> None:
         self._control.stop()
+        self.may_begin.set()
         if self._thread is not None:
             self._thread.join(5)
 
@@ -124,12 +128,15 @@ class FakeEngine:
     def _write(self, recorder: Recorder, words: Words, params: GenerateParams, control: Control) -> None:
         rng = np.random.default_rng(0)
         time.sleep(self.prefill_s)
+        self.may_begin.wait()
         recorder.prompt([words.next(i) for i in range(5)], params.prompt)
         recorder.prefill(schema.Prefill(token=words.next(0), prob=0.5))
         output, count, reason = [words.next(0)], 0, "length"
         self._state = "running" if self._alive else self._state
         while len(output) < params.max_new_tokens:
-            if not control.before_step():
+            goes_on = control.before_step(self._wait)
+            self._waits = False
+            if not goes_on:
                 reason = "stopped"
                 break
             time.sleep(self.step_s)
@@ -150,6 +157,9 @@ class FakeEngine:
             output, count = output + step.emitted, count + 1
         if self._alive:
             recorder.end(schema.End(finish_reason=reason, output_ids=output, steps=count))
+
+    def _wait(self) -> None:
+        self._waits = True
 
     @property
     def _alive(self) -> bool:

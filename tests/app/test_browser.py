@@ -3,7 +3,9 @@
 import pytest
 
 from ddviz.app.live import DEFAULTS
+from ddviz.trace import load
 from tests.app.app_page import AppPage, served_app
+from tests.app.conftest import wait_until
 from tests.app.fake_engine import FakeEngine
 from tests.browser import Watched, watched_page
 from tests.viewer.fixtures import write_trace
@@ -49,6 +51,7 @@ def app(shared_page, engine):
     app = shared_page
     app.tab("Live")
     app.wait_for_state("ready")
+    app.page.evaluate("history.replaceState(null, '', '/')")  # it names a step that a sample would open at
     app.fill("Prompt", "a prompt")
     app.fill("Max tokens", "5000")
     yield app
@@ -98,21 +101,26 @@ def test_every_node_shows_its_status(app):
     assert shown["unreached"] > 0
 
 
-def test_text_and_tree_grow_live_and_pause_step_resume_stop_obey(app):
+def written(engine) -> int:
+    """Steps in the trace of its run."""
+    return len(load(engine.status().trace).steps)
+
+
+def test_text_and_tree_grow_live_and_pause_step_resume_stop_obey(app, engine):
     app.generate()
     app.wait_for_steps(2)
     assert app.badge() == "LIVE"
     app.wait_for_tree()
-    assert app.statuses()["root"] == 1
+    wait_until(lambda: app.statuses()["root"] == 1)  # the tree of another step may be on its way
     app.press("Pause")
     app.wait_for_state("paused")
     app.viewer().get_by_text("PAUSED").wait_for()
-    app.page.wait_for_timeout(300)
-    before = app.steps()
+    before = written(engine)
+    app.wait_for_steps(before)
     app.press("Step")
     app.wait_for_steps(before + 1)
-    app.page.wait_for_timeout(300)
-    assert app.steps() == before + 1
+    wait_until(lambda: engine.status().state == "paused")
+    assert app.steps() == written(engine) == before + 1
     app.press("Resume")
     app.wait_for_steps(before + 4)
     app.press("Stop")
@@ -139,12 +147,14 @@ def test_buttons_are_enabled_by_state(app, engine):
     assert enabled() == set()
 
 
-def test_step_begins_a_run_that_waits_after_its_first_step(app):
+def test_step_begins_a_run_that_waits_after_its_first_step(app, engine):
+    engine.may_begin.clear()
     app.press("Step")
+    wait_until(lambda: "step" in engine.calls)
+    engine.may_begin.set()
     app.wait_for_state("paused")
     app.wait_for_steps(1)
-    app.page.wait_for_timeout(300)
-    assert app.steps() == 1
+    assert app.steps() == written(engine) == 1
 
 
 def test_a_page_that_is_reloaded_finds_the_run_and_what_was_typed(app):

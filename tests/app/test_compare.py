@@ -8,7 +8,7 @@ import pytest
 from ddviz.app.compare import compare_function, show_pair
 from ddviz.trace import Recorder
 from tests.app.app_page import AppPage, served_app
-from tests.browser import wait_until, watched_page
+from tests.browser import LIMIT_MS, wait_until, watched_page
 from tests.viewer.fixtures import write_trace
 
 STEPS = 12
@@ -89,7 +89,7 @@ def shown(page, side):
 
 
 def wait_for_steps(page, a, b):
-    for _ in range(200):
+    for _ in range(LIMIT_MS // 25):
         if (shown(page, "a"), shown(page, "b")) == (a, b):
             return
         page.wait_for_timeout(25)

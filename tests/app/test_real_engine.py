@@ -68,7 +68,7 @@ def test_hostile_text_from_a_model_is_shown_as_text(app):
     app.fill("Prompt", HOSTILE_PROMPT)
     app.fill("Max tokens", "150")  # some four of them hostile
     app.generate()
-    app.wait_for_state("ready", 30)
+    app.wait_for_state("ready")
     prompt = app.viewer().locator(".ddviz-prompt").inner_text()
     assert "</script><img src=x onerror=alert(1)>${alert(1)}{{x}}`⟨U+202E⟩" in prompt
     app.assert_quiet()
@@ -83,4 +83,4 @@ def test_a_killed_engine_is_said_its_trace_kept_and_it_starts_again(app, engine_
     assert "killed by SIGKILL" in app.page.get_by_role("region", name="Engine").inner_text()
     assert len(load(newest(runs)).steps) >= 1
     app.press("Restart engine")
-    app.wait_for_state("ready", 60)
+    app.wait_for_state("ready")

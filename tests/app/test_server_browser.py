@@ -45,7 +45,7 @@ def test_an_own_server_loads_runs_pauses_steps_grows_dies_and_comes_back(browser
     try:
         with served_app(engine, runs, folders / "samples") as url, watched_page(browser) as watched:
             app = AppPage(watched, url)
-            app.wait_for_state("ready", 60)
+            app.wait_for_state("ready")
             app.page.get_by_text("1 to 16 nodes, more restarts it").wait_for()
             app.page.get_by_text("Log of the server").click()
             app.page.locator(".ddviz-log-lines", has_text="fired up and ready").wait_for()
@@ -71,8 +71,8 @@ def test_an_own_server_loads_runs_pauses_steps_grows_dies_and_comes_back(browser
             app.fill("Budget", "40")
             app.fill("Max tokens", "30")
             app.press("Generate")
-            app.page.get_by_text("1 to 40 nodes, more restarts it").wait_for(timeout=60_000)
-            app.wait_for_state("ready", 60)
+            app.page.get_by_text("1 to 40 nodes, more restarts it").wait_for()
+            app.wait_for_state("ready")
             app.viewer().get_by_text("end: max tokens reached").wait_for()
             assert load(newest(runs)).header.budget == 40
 
@@ -80,12 +80,12 @@ def test_an_own_server_loads_runs_pauses_steps_grows_dies_and_comes_back(browser
             app.fill("Prompt", "die now")
             app.fill("Max tokens", "5000")
             app.press("Generate")
-            app.wait_for_state("off", 30)
+            app.wait_for_state("off")
             message = app.page.locator(".ddviz-engine-message").inner_text()
             assert message.startswith("The SGLang server was killed by SIGKILL: RuntimeError: CUDA error")
             assert app.steps() == 3
             app.press("Start the server again")
-            app.wait_for_state("ready", 60)
+            app.wait_for_state("ready")
             app.assert_quiet()
     finally:
         engine.close()
@@ -110,7 +110,7 @@ def test_an_attached_server_is_watched_and_only_the_view_pauses(browser, folders
             watched_page(browser) as watched,
         ):
             app = AppPage(watched, url)
-            app.wait_for_state("ready", 30)
+            app.wait_for_state("ready")
             app.page.get_by_text("None is traced yet").wait_for()
             other = threading.Thread(target=ask, args=("somebody-else", 200), daemon=True)
             other.start()
@@ -135,7 +135,7 @@ def test_an_attached_server_is_watched_and_only_the_view_pauses(browser, folders
             app.wait_for_steps(before + 1)
             assert settled_steps(app) == before + 1
             app.press("Resume")
-            app.wait_for_state("ready", 60)
+            app.wait_for_state("ready")
             assert "/pause_generation" not in server.calls
 
             app.fill("Budget", "17")
