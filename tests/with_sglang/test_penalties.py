@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
@@ -17,8 +18,7 @@ def by_sglang(req, said, logits):
     from sglang.srt.sampling.penaltylib.presence_penalty import BatchedPresencePenalizer
     from sglang.srt.sampling.penaltylib.repetition_penalty import BatchedRepetitionPenalizer
 
-    batch = SimpleNamespace(reqs=[req], device="cpu")
-    batch = Batch(**vars(batch))
+    batch = Batch(reqs=[req], device="cpu")
     kinds = {
         BatchedFrequencyPenalizer,
         BatchedMinNewTokensPenalizer,
@@ -52,8 +52,6 @@ def test_the_root_and_a_leaf_are_changed_as_sglang_changes_a_decoding_step(param
     penalties = Penalties(3, VOCABULARY, "cpu")
     penalties.prefilled([req], rows, torch.tensor(said[:1]))
     penalties.committed([req], rows, torch.tensor([said[1:]]), torch.tensor([3]))
-    import numpy as np
-
     tree = trees(np.random.default_rng(2), said[-1:])
     raw = torch.randn((WIDTH, VOCABULARY), generator=generator) * 3
     logits = raw.clone()

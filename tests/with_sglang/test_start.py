@@ -154,3 +154,13 @@ def test_another_version_of_sglang_is_refused_with_the_one_that_works(settings, 
     last = done.stdout.decode().strip().splitlines()[-1:]
     assert last and "DDTREE supports sglang 0.5.17, this is 0.5.23" in last[0], done.stderr.decode()[-2000:]
     assert "pip install 'ddviz[sglang]'" in last[0]
+
+
+def test_plugin_app_and_package_name_the_same_sglang():
+    from importlib.metadata import requires
+
+    from ddviz.engines.sglang_server.asking import TESTED
+
+    assert plugin.SUPPORTED_SGLANG == TESTED
+    pinned = [line.split(";")[0].strip() for line in requires("ddviz") if line.startswith("sglang=")]
+    assert pinned == [f"sglang=={TESTED}"]

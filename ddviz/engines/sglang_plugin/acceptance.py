@@ -63,9 +63,9 @@ def accept_sampled(
     if greedy is not None:
         coins = coins.masked_fill(greedy, GREEDY_COIN)
         final_coins = final_coins.masked_fill(greedy.view(bs), GREEDY_COIN)
-    part = max(1, PROBS_BYTES // (width * logits.shape[-1] * 4))
-    for start in range(0, bs, part):
-        rows = slice(start, min(start + part, bs))
+    at_once = max(1, PROBS_BYTES // (width * logits.shape[-1] * 4))  # float32
+    for start in range(0, bs, at_once):
+        rows = slice(start, min(start + at_once, bs))
         probs = _target_probs(logits.view(bs, width, -1)[rows], info, rows, greedy)
         rejected = torch.zeros_like(probs)  # the kernel's scratch for the mass of rejected children
         tree_speculative_sampling_target_only(

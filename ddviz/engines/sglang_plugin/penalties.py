@@ -76,19 +76,19 @@ class Penalties:
         bs, width = tree.tokens.shape
         rows = logits.view(bs, width, -1)
         counts = self._counts[pool_rows.long()]  # [bs, V], the root counted
-        own, new = _path_tokens(tree, max_path_len, counts)
+        path = _paths(tree, max_path_len, counts)
 
         rows.sub_((asked.frequency * counts + asked.presence * (counts > 0)).unsqueeze(1))
-        per_token = asked.frequency.unsqueeze(1) * own.valid + asked.presence.unsqueeze(1) * new
-        rows.scatter_add_(2, own.tokens, -per_token.to(rows.dtype))
+        per_token = asked.frequency.unsqueeze(1) * path.valid + asked.presence.unsqueeze(1) * path.new
+        rows.scatter_add_(2, path.tokens, -per_token.to(rows.dtype))
 
         factor = torch.where(counts > 0, asked.repetition, 1.0).unsqueeze(1)
         rows.copy_(torch.where(rows < 0, rows * factor, rows / factor))
-        kept = rows.gather(2, own.tokens)
-        factor = torch.where(new, asked.repetition.unsqueeze(1), 1.0)
+        kept = rows.gather(2, path.tokens)
+        factor = asked.repetition.unsqueeze(1)
         scaled = torch.where(kept < 0, kept * factor, kept / factor)
         # a token may stand in a path more than once: only its `new` place writes
-        rows.scatter_add_(2, own.tokens, torch.where(new, scaled - kept, 0.0).to(rows.dtype))
+        rows.scatter_add_(2, path.tokens, torch.where(path.new, scaled - kept, 0.0).to(rows.dtype))
 
         said = (seq_lens.long().view(bs, 1) - asked.prompt_len + 1) + tree.depths
         short = said < asked.min_new  # [bs, T]
@@ -153,15 +153,16 @@ def stop_tokens_of(req: Any) -> list[int]:
     return sorted(ids)
 
 
-class _Path(NamedTuple):
-    tokens: torch.Tensor  # [bs, T, B-1] int64, tokens of a node's path below the root; 0 where there is none
-    valid: torch.Tensor  # [bs, T, B-1] bool
+class _Paths(NamedTuple):
+    """The path to each node, itself among it, the root not; [bs, T, B-1] each."""
+
+    tokens: torch.Tensor  # int64, 0 where there is none
+    valid: torch.Tensor  # bool
+    new: torch.Tensor  # bool, one place of every token of the path that was never said before
 
 
-def _path_tokens(tree: TreeBatch, max_path_len: int, counts: torch.Tensor) -> tuple[_Path, torch.Tensor]:
-    """The tokens on the path to each node, its own among them, the root not; and `new` [bs, T, B-1]: one
-    place of every token of the path that was never said before.
-    """
+def _paths(tree: TreeBatch, max_path_len: int, counts: torch.Tensor) -> _Paths:
+    """counts [bs, V]: how often each token was said, the root counted."""
     bs, width = tree.tokens.shape
     node = torch.arange(width, device=counts.device).expand(bs, width)
     tokens, valid = [], []
@@ -171,9 +172,9 @@ def _path_tokens(tree: TreeBatch, max_path_len: int, counts: torch.Tensor) -> tu
         tokens.append(tree.tokens.gather(1, here) * on_path)
         valid.append(on_path)
         node = tree.parents.gather(1, here).long()
-    path = _Path(torch.stack(tokens, 2), torch.stack(valid, 2))
-    same = path.tokens.unsqueeze(3) == path.tokens.unsqueeze(2)
+    on_paths, are_valid = torch.stack(tokens, 2), torch.stack(valid, 2)
+    same = on_paths.unsqueeze(3) == on_paths.unsqueeze(2)
     earlier = torch.ones(same.shape[-2:], dtype=torch.bool, device=same.device).tril(-1)
-    repeated = (same & path.valid.unsqueeze(2) & earlier).any(dim=3)
-    said = counts.gather(1, path.tokens.view(bs, -1)).view(path.tokens.shape) > 0
-    return path, path.valid & ~repeated & ~said
+    repeated = (same & are_valid.unsqueeze(2) & earlier).any(dim=3)
+    said = counts.gather(1, on_paths.view(bs, -1)).view(on_paths.shape) > 0
+    return _Paths(on_paths, are_valid, are_valid & ~repeated & ~said)

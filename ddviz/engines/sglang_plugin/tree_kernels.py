@@ -152,7 +152,7 @@ def _build(
         parent = tl.where(here, new_parent, parent)
         depth = tl.where(here, new_depth, depth)
         rank = tl.where(here, new_rank, rank)
-        score = tl.where(here, _score(key), score)
+        score = tl.where(here, value_of(key), score)
         children += ((lane == new_parent) & found).to(tl.int32)
         count += found.to(tl.int32)
 
@@ -170,14 +170,20 @@ def _build(
 
 @triton.jit
 def _key(score, depth, parent, rank, offers):
-    bits = score.to(tl.int32, bitcast=True)
-    ordered = tl.where(bits >= 0, bits, bits ^ 0x7FFFFFFF).to(tl.int64)
     ties = ((0xFF - depth).to(tl.int64) << 24) | ((0xFFF - parent).to(tl.int64) << 12) | (0xFFF - rank)
-    return tl.where(offers, (ordered << 32) | ties, _NO_OFFER)
+    return tl.where(offers, high_bits(score) | ties, _NO_OFFER)
 
 
 @triton.jit
-def _score(key):
+def high_bits(value):
+    """A float32 in the upper half of an int64 key, so that keys are ordered as their values."""
+    bits = value.to(tl.int32, bitcast=True)
+    return tl.where(bits >= 0, bits, bits ^ 0x7FFFFFFF).to(tl.int64) << 32
+
+
+@triton.jit
+def value_of(key):
+    """The float32 that `high_bits` put there."""
     ordered = (key >> 32).to(tl.int32)
     bits = tl.where(ordered >= 0, ordered, ordered ^ 0x7FFFFFFF)
     return bits.to(tl.float32, bitcast=True)

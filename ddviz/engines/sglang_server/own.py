@@ -42,12 +42,13 @@ class ServerOptions:
     launch: tuple[str, ...] = LAUNCH
 
 
+@dataclass(slots=True)
 class Waiting:
     """A request that begins once the server has been restarted with more room."""
 
-    def __init__(self, params: GenerateParams, trace: Path) -> None:
-        self.params, self.trace = params, trace
-        self.one_step = False
+    params: GenerateParams
+    trace: Path
+    one_step: bool = False  # asked for while it waits
 
 
 class OwnServer(ServerEngine):
@@ -63,7 +64,7 @@ class OwnServer(ServerEngine):
         self._restarting = threading.Lock()
         self._temporary = tempfile.TemporaryDirectory(prefix="ddviz-gate-")
         self._gate = Gatekeeper(Path(self._temporary.name))
-        self._child: Child | None = None
+        self._child: Child | None = None  # the server that is there; `_log_of` stays when it has ended
         self._start()
 
     # --- what the app asks

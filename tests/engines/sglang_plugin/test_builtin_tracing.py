@@ -324,7 +324,7 @@ def test_a_fault_is_recorded_as_the_engine_had_it(tmp_path, rule, spoil):
     assert rule in {finding.rule for finding in examine(engine.run([request("a")])["a"])}
 
 
-def test_wild_indices_are_recorded_and_crash_nothing(tmp_path):
+def test_wild_indices_are_recorded_and_crash_nothing(tmp_path, monkeypatch):
     engine = Engine(tmp_path, "EAGLE")
 
     def wild(given):
@@ -333,13 +333,11 @@ def test_wild_indices_are_recorded_and_crash_nothing(tmp_path):
 
     engine.spoil = wild
     engine._verify, verify = (lambda batch, given: verify(batch, _tamed(given))), engine._verify
-    original = twins.follow_verified_tree
-    trace = None
-    try:
-        twins.follow_verified_tree = lambda tokens, *rest: original(tokens, *_tame_links(rest))
-        trace = engine.run([request("a", max_new_tokens=4)])["a"]
-    finally:
-        twins.follow_verified_tree = original
+    follow = twins.follow_verified_tree
+    monkeypatch.setattr(
+        twins, "follow_verified_tree", lambda tokens, *rest: follow(tokens, *_tame_links(rest))
+    )
+    trace = engine.run([request("a", max_new_tokens=4)])["a"]
     assert engine.tracer.failures == 0
     assert trace.steps[0].tree.tokens[4] == 1 << 40
     assert trace.steps[0].retrieve.next_sibling[4] == 12345

@@ -35,7 +35,6 @@ def test_accepted_rows_move_to_the_front_slots_and_nothing_else_changes():
     )
     kv = pool()
     before = [buffer.clone() for buffer in (*kv.k_buffer, *kv.v_buffer)]
-
     moves = torch.zeros((3, 4, 2), dtype=torch.int64)
 
     KVPacker(kv).pack(slots, accepted(paths, width, max_path_len=4), moves)

@@ -67,6 +67,17 @@ def test_a_folder_is_looked_through_only_when_it_is_full(folder, monkeypatch):
     assert names(folder) == {"trace2", "trace3", "trace4"}
 
 
+def test_with_other_writers_a_folder_counts_as_full_sooner(folder, monkeypatch):
+    """What the others wrote is taken to be as much as its own: nobody tells it."""
+    looks = []
+    monkeypatch.setattr(module, "shrink", lambda *asked: looks.append(asked) or shrink(*asked))
+    kept = Rotation(4500, writers=2)
+    for count in range(1, 4):
+        kept.finished(trace(folder, f"trace{count}", 10 - count), [])
+        assert len(looks) == {1: 1, 2: 1, 3: 2}[count]
+    assert names(folder) == {"trace1", "trace2", "trace3"}
+
+
 @pytest.mark.parametrize(
     ("text", "size"),
     [(None, None), ("", None), ("500", 500), ("2G", 2 << 30), ("10 MB", 10 << 20), ("1KiB", 1024)],

@@ -18,13 +18,13 @@ from ddviz.engines.sglang_plugin.tracing.read_rows import RowFacts, read_rows
 from ddviz.engines.sglang_plugin.tracing.reading import mask_cells, raw_statistics
 from ddviz.engines.sglang_plugin.tracing.ring import array_of, as_bytes
 
-Lists = Callable[[int], tuple[torch.Tensor, torch.Tensor]]
+DraftLists = Callable[[int], tuple[torch.Tensor, torch.Tensor]]  # DraftHead.lists
 
 
 class Notes:
     """Of one worker. What a step leaves here, the next one overwrites."""
 
-    def __init__(self, steps: StepBuffers, lists: Lists, vocabulary: int, row_bytes: int) -> None:
+    def __init__(self, steps: StepBuffers, lists: DraftLists, vocabulary: int, row_bytes: int) -> None:
         """
         steps      the buffers of the largest batch
         lists      the draft head's `lists`

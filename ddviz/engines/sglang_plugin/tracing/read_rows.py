@@ -14,6 +14,8 @@ import torch
 import triton
 import triton.language as tl
 
+from ddviz.engines.sglang_plugin.tree_kernels import high_bits, value_of
+
 BLOCK = 4096
 # The key of a value: 32 bits of value, order-preserving, then 32 of its place, complemented: of equal values
 # the first is the greatest, as torch.argmax has it.
@@ -111,7 +113,7 @@ def _read_rows(
         found = (0x7FFFFFFF - (key & 0x7FFFFFFF)).to(tl.int32)
         found = tl.where(key == _NONE, 0, found)
         tl.store(top_ids_out + row * TOP + place, found)
-        tl.store(top_values_out + row * TOP + place, tl.where(key == _NONE, -float("inf"), _value(key)))
+        tl.store(top_values_out + row * TOP + place, tl.where(key == _NONE, -float("inf"), value_of(key)))
         chunk = found // BLOCK
         at = chunk * BLOCK + lane
         value = tl.load(first + at, mask=at < vocabulary, other=0.0).to(tl.float32)
@@ -123,13 +125,4 @@ def _read_rows(
 
 @triton.jit
 def _key(value, at):
-    bits = value.to(tl.int32, bitcast=True)
-    ordered = tl.where(bits >= 0, bits, bits ^ 0x7FFFFFFF).to(tl.int64)
-    return (ordered << 32) | (0x7FFFFFFF - at).to(tl.int64)
-
-
-@triton.jit
-def _value(key):
-    ordered = (key >> 32).to(tl.int32)
-    bits = tl.where(ordered >= 0, ordered, ordered ^ 0x7FFFFFFF)
-    return bits.to(tl.float32, bitcast=True)
+    return high_bits(value) | (0x7FFFFFFF - at).to(tl.int64)

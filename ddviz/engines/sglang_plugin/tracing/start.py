@@ -14,13 +14,13 @@ from typing import Any
 import torch
 
 from ddviz.engines.base import TARGET_TOP
-from ddviz.engines.sglang_plugin.tracing import tracer as tracing
 from ddviz.engines.sglang_plugin.tracing.ddtree_step import DDTreeStep
 from ddviz.engines.sglang_plugin.tracing.notes import Notes
 from ddviz.engines.sglang_plugin.tracing.process import Tokenizer, WriterProcesses
 from ddviz.engines.sglang_plugin.tracing.ring import Ring
 from ddviz.engines.sglang_plugin.tracing.slots import Slots
 from ddviz.engines.sglang_plugin.tracing.traced_step import TracedStep
+from ddviz.engines.sglang_plugin.tracing.tracer import LEVEL, NoTracer, Tracer, trace_folder
 from ddviz.trace import schema
 
 LEAST_SLOTS, MOST_SLOTS = 64, 256
@@ -30,7 +30,7 @@ MOST_WRITERS = 4
 logger = logging.getLogger(__name__)
 
 
-def start(worker: Any) -> tracing.NoTracer:
+def start(worker: Any) -> NoTracer:
     """The tracer of a DDTreeWorker."""
     size = row_bytes(worker.tree_width, worker.block_size, worker.candidates)
     runner = worker.model_runner
@@ -55,35 +55,35 @@ def begin(
     row_size: int,
     header: Callable[[], schema.Header],
     kind: Callable[[], Callable[..., TracedStep]],
-) -> tracing.NoTracer:
+) -> NoTracer:
     """A tracer; one that does nothing where nothing is to be traced or it can't start.
 
     args, model_runner  the server's ServerArgs, and the target's ModelRunner
     row_size            bytes that a traced row of a step takes at most
-    header, kind        make the tracer's header and kind
+    header, kind        make what the tracer holds by these names
     """
-    folder = tracing.trace_folder()
+    folder = trace_folder()
     if folder is None or tp_rank != 0:
-        return tracing.NoTracer()
+        return NoTracer()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         noted_by = kind()  # may capture graphs: before there are other threads
         most = int(model_runner.max_running_requests)
         slots = Slots(slots_of(most * row_size), most * row_size, readers=writers_of(os.cpu_count() or 1))
-        tracer = tracing.Tracer(
+        tracer = Tracer(
             folder=folder,
             header=header(),
             ring=Ring(slots, model_runner.device),
             writer=WriterProcesses(slots, _tokenizer(args)),
             kind=noted_by,
             row_width=int(model_runner.req_to_token_pool.req_to_token.shape[1]),
-            default_level=os.environ.get(tracing.LEVEL) or None,
+            default_level=os.environ.get(LEVEL) or None,
         )
         logger.info("ddviz: traces go to %s", folder)
         return tracer
     except Exception:
         logger.exception("ddviz: tracing could not start; the server goes on without")
-        return tracing.NoTracer()
+        return NoTracer()
 
 
 def slots_of(size: int) -> int:

@@ -18,9 +18,8 @@ from ddviz.trace import schema
 from ddviz.trace.writer import display_list, float32_list
 from ddviz.tree import pack_mask
 
-Lists = dict[
-    str, Any
-]  # of one row, by name: a number, a list or a list of lists; the mask's cells as they are
+# of one row, by name: a number, a list or a list of lists; the mask's cells as they are
+Lists = dict[str, Any]
 Part = TypeVar("Part")
 _SHOWN = {"top_logprobs", "raw_top_probs", "raw_entropy", "raw_logsumexp", "filtered_top_probs"}
 

@@ -116,12 +116,13 @@ class Tracer(NoTracer):
             rows = []
             for at, (traced, facts) in enumerate(pending.rows):
                 i = by_rid[traced.rid]
-                emitted = None if ended[i] else list(reqs[i].output_ids_through_stop[before[i] :])
-                if emitted is not None:
-                    traced.written += 1
-                    rows.append(Row(traced.rid, at, facts, traced.level, emitted))
-                    if pending.copied is None:
-                        self.writer.put(Lost(traced.rid, facts.index, pending.lost))
+                if ended[i]:
+                    continue
+                traced.written += 1
+                emitted = list(reqs[i].output_ids_through_stop[before[i] :])
+                rows.append(Row(traced.rid, at, facts, traced.level, emitted))
+                if pending.copied is None:
+                    self.writer.put(Lost(traced.rid, facts.index, pending.lost))
             if pending.copied is not None:
                 pending.copied.wait()  # the result that the scheduler took was copied after it
                 self.writer.put(Stepped(pending.copied.slot, pending.copied.layout, rows, pending.times_us()))
