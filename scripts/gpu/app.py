@@ -21,11 +21,13 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from ddviz.check.doctor import examine
+from ddviz.check.doctor import examine, faults
 from ddviz.trace import Trace, load
+from scripts.gpu.checks import accept_length
 
 QUICKSORT = "Write a Python implementation of quicksort with comments."
 DDVIZ = (sys.executable, "-c", "import sys; from ddviz.cli import main; sys.exit(main())")
+PORT = 7979
 START_LIMIT_S, LIMIT_S = 300.0, 60.0
 CONTROL_BAR, VIEWER = 'aria-label="Engine"', 'aria-label="Live run"'  # in the components' templates
 
@@ -76,14 +78,23 @@ class Page:
 
 
 class Drive:
+    """What is tried, and what came of it."""
+
     def __init__(self, page: Page, runs: Path, app: subprocess.Popen[bytes]) -> None:
         self._page, self._runs, self._app = page, runs, app
         self.failures: list[str] = []
 
     def all(self) -> None:
+        ready_s = self.wait("ready", START_LIMIT_S)
+        now = self._page.status()
+        self.say(f"ready after {ready_s:.0f} s: {now['message']}")
+        self.say(f"model as the page knows it: {json.dumps(now['model'])}")
+        self.run_whole()
+        self.pause_step_stop()
+        self.die_and_come_back()
+
+    def run_whole(self) -> None:
         page = self._page
-        self.say(f"ready after {self.wait('ready', START_LIMIT_S):.0f} s: {page.status()['message']}")
-        model = page.status()["model"]
         page.generate(128)
         self.ran("greedy, 16-4", lambda t: t.header.budget == 16)
         page.generate(128, budget=4, topk_cap=2)
@@ -91,9 +102,9 @@ class Drive:
         page.generate(128, temperature=1.0)
         self.ran("T = 1.0, 16-4", lambda t: t.steps[0].accept.kernel == "sampled")
 
-        page.generate(1500, temperature=1.0)
-        self.wait("running")
-        time.sleep(0.5)
+    def pause_step_stop(self) -> None:
+        page = self._page
+        self.begin_long_run()
         page.control("pause")
         self.wait("paused")
         before = self.settled_steps()
@@ -110,9 +121,9 @@ class Drive:
         self.wait("ready")
         self.ran("stopped", lambda t: t.end.finish_reason == "stopped")
 
-        page.generate(1500, temperature=1.0)
-        self.wait("running")
-        time.sleep(0.5)
+    def die_and_come_back(self) -> None:
+        page = self._page
+        self.begin_long_run()
         self.kill_server()
         seconds = self.wait("off")
         sentence = page.status()["message"].splitlines()[0]
@@ -125,7 +136,11 @@ class Drive:
         self.say(f"ready again after {self.wait('ready', START_LIMIT_S):.0f} s")
         page.generate(64)
         self.ran("greedy, after the restart", lambda t: True)
-        self.say(f"model as the page knows it: {json.dumps(model)}")
+
+    def begin_long_run(self) -> None:
+        self._page.generate(1500, temperature=1.0)
+        self.wait("running")
+        time.sleep(0.5)
 
     def wait(self, state: str, limit_s: float = LIMIT_S) -> float:
         """Seconds until the engine was in this state."""
@@ -149,15 +164,15 @@ class Drive:
         while trace.end is None and time.monotonic() < deadline:
             time.sleep(0.2)
             trace = load(self.newest())
-        findings = [f for f in examine(trace) if f.severity == "fault"]
-        steps = list(trace.steps)
-        length = 1 + sum(step.accept.num_accepted for step in steps) / max(1, len(steps))
+        findings, steps = faults(examine(trace)), list(trace.steps)
+        length = accept_length(steps)
         self.say(f"{what}: {len(steps)} steps, accept length {length:.2f}, {len(findings)} findings")
         self.claim(trace.end is not None and len(steps) > 0, f"{what}: the trace is not whole")
         self.claim(not findings, f"{what}: {findings[:2]}")
         self.claim(holds(trace), f"{what}: not what was asked for")
 
     def settled_steps(self, wait: bool = True) -> int:
+        """Steps in the current run's trace, once no more come; without waiting: now."""
         count, now = -1, len(load(self.newest()).steps)
         while wait and count != now:
             time.sleep(0.5)
@@ -193,12 +208,12 @@ def main() -> int:
     parser.add_argument("words", nargs="*", help="for sglang.launch_server")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
-    command = [*DDVIZ, "--port", "7979", "--runs", str(args.out), "--engine", "sglang"]
+    command = [*DDVIZ, "--port", str(PORT), "--runs", str(args.out), "--engine", "sglang"]
     command += ["--target", args.target, "--draft", args.draft, "--", *args.words]
     with (args.out / "app.log").open("wb") as log:
         app = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
     try:
-        drive = Drive(_open("http://127.0.0.1:7979", app), args.out, app)
+        drive = Drive(_open(f"http://127.0.0.1:{PORT}", app), args.out, app)
         drive.all()
         failures = drive.failures
     except Exception as error:
@@ -215,6 +230,7 @@ def main() -> int:
 
 
 def _open(url: str, app: subprocess.Popen[bytes]) -> Page:
+    """The page, once the app serves it."""
     deadline = time.monotonic() + START_LIMIT_S
     while True:
         try:

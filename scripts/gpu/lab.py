@@ -61,6 +61,8 @@ class Answer:
 
 
 class EngineProcess:
+    """One engine: its process, its log, and what it noted; asked through a socket, one call at a time."""
+
     def __init__(
         self,
         name: str,
@@ -142,6 +144,11 @@ class EngineProcess:
         """Every step so far: accept_lens by request, whether a graph ran, and when the scheduler took it."""
         return [line for line in self._step_lines() if "accept_lens" in line]
 
+    def trace_files(self) -> list[Path]:
+        """The traces of an engine that was started with `trace`."""
+        assert self.traces is not None, f"{self.name} cannot trace"
+        return sorted(self.traces.glob("*.ddviz"))
+
     @property
     def pid(self) -> int:
         """The engine's first process, from which it starts all others."""
@@ -154,7 +161,7 @@ class EngineProcess:
         return "\n".join(self.log_text().splitlines()[-lines:])
 
     def close(self) -> None:
-        """End it and all that it started, at once: there is nothing to save."""
+        """End it and its processes at once: there is nothing to save. Writers of traces end by themselves."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -180,6 +187,8 @@ class EngineProcess:
 
 
 class Lab:
+    """The engines of one pair of models. A context manager: it ends them all."""
+
     def __init__(self, target: Path, draft: Path, out: Path) -> None:
         self.target, self.draft, self.out = target, draft, out
         out.mkdir(parents=True, exist_ok=True)

@@ -1,11 +1,12 @@
 """The checks of `scripts/gpu/check.py`, one module each: NEEDS names engines of `ENGINES`, `run` judges."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from scripts.gpu.lab import TREE, EngineProcess
+from ddviz.trace import schema
+from scripts.gpu.lab import TREE, Answer, EngineProcess
 
 CHAIN = {**TREE, "speculative_ddtree_budget": 15, "speculative_ddtree_topk_cap": 1}
 WIDE = {**TREE, "speculative_ddtree_budget": 64, "speculative_ddtree_topk_cap": 0}
@@ -93,6 +94,16 @@ class Verdict:
 
 
 Engines = Mapping[str, EngineProcess]
+
+
+def same_outputs(wanted: Sequence[Answer], got: Sequence[Answer]) -> int:
+    """On how many requests two engines said the same tokens."""
+    return sum(a.output_ids == b.output_ids for a, b in zip(wanted, got, strict=True))
+
+
+def accept_length(steps: Sequence[schema.Step]) -> float:
+    """Tokens that a step adds in the mean: the accepted nodes, and the bonus."""
+    return 1 + sum(step.accept.num_accepted for step in steps) / max(1, len(steps))
 
 
 def refusal(engine: EngineProcess, prompt: list[int], params: dict[str, Any]) -> str | None:

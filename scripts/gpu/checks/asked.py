@@ -2,8 +2,12 @@
 
 import json
 from collections import Counter
+from typing import Any
 
-from scripts.gpu.checks import Context, Engines, Verdict, refusal
+from scripts.gpu.checks import Context, Engines, Verdict, refusal, same_outputs
+from scripts.gpu.lab import Answer
+
+Prompts = list[list[int]]
 
 NEEDS = ("ar-asked", "tree-asked")
 SCHEMA = {
@@ -51,11 +55,23 @@ def run(engines: Engines, context: Context) -> Verdict:
 
 
 def _equal(
-    verdict: Verdict, engines: Engines, prompts, what: str, params: dict, never=None, least=0, differs=None
+    verdict: Verdict,
+    engines: Engines,
+    prompts: Prompts,
+    what: str,
+    params: dict[str, Any],
+    never: int | None = None,
+    least: int = 0,
+    differs: list[Answer] | None = None,
 ) -> None:
-    """As autoregression; and, so that this shows something, not what is said without asking."""
+    """As autoregression; and, so that this shows something, not what is said without asking.
+
+    never    a token that no output may have
+    least    tokens of the shortest output
+    differs  what is said without asking, from which most outputs must differ
+    """
     wanted, got = (engines[name].generate(prompts, params) for name in NEEDS)
-    same = sum(a.output_ids == b.output_ids for a, b in zip(wanted, got, strict=True))
+    same = same_outputs(wanted, got)
     verdict.figures.append(f"{what}: {same} of {len(prompts)} as autoregression")
     verdict.claim(same == len(prompts), f"{what}: not all as autoregression")
     verdict.claim(all(never not in a.output_ids for a in got), f"{what}: a forbidden token was said")
@@ -67,19 +83,21 @@ def _equal(
         verdict.claim(changed > len(prompts) // 2, f"{what}: changed {changed} outputs only")
 
 
-def _processor(verdict: Verdict, engines: Engines, prompts, plain: dict, token: int) -> None:
+def _processor(
+    verdict: Verdict, engines: Engines, prompts: Prompts, plain: dict[str, Any], token: int
+) -> None:
     from sglang.srt.sampling.custom_logit_processor import DisallowedTokensLogitsProcessor
 
     params = {**plain, "custom_params": {"token_ids": [token]}}
     more = {"custom_logit_processor": DisallowedTokensLogitsProcessor.to_str()}
     wanted, got = (engines[name].generate(prompts, params, **more) for name in NEEDS)
-    same = sum(a.output_ids == b.output_ids for a, b in zip(wanted, got, strict=True))
+    same = same_outputs(wanted, got)
     verdict.figures.append(f"custom logit processor: {same} of {len(prompts)} as autoregression")
     verdict.claim(same == len(prompts), "custom logit processor: not all as autoregression")
     verdict.claim(all(token not in a.output_ids for a in got), "a disallowed token was said")
 
 
-def _grammar(verdict: Verdict, engines: Engines, prompts) -> None:
+def _grammar(verdict: Verdict, engines: Engines, prompts: Prompts) -> None:
     for temperature in (0, 1.0):
         params = {"temperature": temperature, "max_new_tokens": 96, "json_schema": json.dumps(SCHEMA)}
         wanted, got = (engines[name].generate(prompts, params) for name in NEEDS)
@@ -93,6 +111,6 @@ def _grammar(verdict: Verdict, engines: Engines, prompts) -> None:
         )
         verdict.claim(valid == len(finished) > 0, "an output breaks its schema")
         if temperature == 0:
-            same = sum(a.output_ids == b.output_ids for a, b in zip(wanted, got, strict=True))
+            same = same_outputs(wanted, got)
             verdict.figures.append(f"JSON schema: {same} of {len(prompts)} as autoregression")
             verdict.claim(same == len(prompts), "JSON schema: not all as autoregression")

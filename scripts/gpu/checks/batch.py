@@ -2,7 +2,7 @@
 sampled rows, budgets of their own; and no KV slot lost.
 """
 
-from scripts.gpu.checks import Context, Engines, Verdict
+from scripts.gpu.checks import Context, Engines, Verdict, same_outputs
 
 NEEDS = ("ar", "tree", "tree-small")
 CONTEXT = 768  # of tree-small
@@ -105,7 +105,7 @@ def _context_limit(verdict: Verdict, engines: Engines, context: Context) -> None
         for p in prompts
     ]
     wanted, got = engines["ar"].generate(prompts, params), engines["tree-small"].generate(prompts, params)
-    same = sum(a.output_ids == b.output_ids for a, b in zip(wanted, got, strict=True))
+    same = same_outputs(wanted, got)
     verdict.figures.append(
         f"context limit: {same} of {len(prompts)} as autoregression, up to "
         f"{max(len(p) + len(a.output_ids) for p, a in zip(prompts, got, strict=True))} of {CONTEXT} tokens"
@@ -117,7 +117,7 @@ def _retraction(verdict: Verdict, engines: Engines, context: Context) -> None:
     params = {"temperature": 0, "max_new_tokens": 400, "ignore_eos": True}
     prompts = context.prompts[:14]
     wanted, got = engines["ar"].generate(prompts, params), engines["tree-small"].generate(prompts, params)
-    same = sum(a.output_ids == b.output_ids for a, b in zip(wanted, got, strict=True))
+    same = same_outputs(wanted, got)
     retracted = engines["tree-small"].log_text().lower().count("retract")
     verdict.figures.append(f"retraction: {same} of {len(prompts)} as autoregression; log lines: {retracted}")
     verdict.claim(same == len(prompts), "with retraction an output differs")

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from scripts.gpu import checks, linear_eagle
-from scripts.gpu.checks import Context, Engines, Verdict
+from scripts.gpu.checks import Context, Engines, Verdict, accept_length
 from scripts.gpu.checks.traced import WRITER_BEHIND_S, judge_traces
 from scripts.gpu.lab import EngineProcess, Lab
 
@@ -49,15 +49,15 @@ def _one(verdict: Verdict, engine: EngineProcess, context: Context) -> None:
         time.sleep(WRITER_BEHIND_S)
         steps = judge_traces(verdict, f"{engine.name}, {title}", engine, answers)
         kernels = {step.accept.kernel for step in steps}
-        accepted = sum(step.accept.num_accepted for step in steps)
         verdict.figures.append(
-            f"  kernels {', '.join(sorted(kernels))}; accept length {1 + accepted / max(1, len(steps)):.2f}; "
+            f"  kernels {', '.join(sorted(kernels))}; accept length {accept_length(steps):.2f}; "
             f"widest node {max((_children(step.tree.parents) for step in steps), default=0)} children; "
             f"{sum(step.tree.scores is not None for step in steps)} steps with scores, "
             f"{sum(step.mask is not None for step in steps)} with a mask, "
             f"{sum(step.batch.mode == 'graph' for step in steps if step.batch)} in a graph"
         )
-        verdict.claim(accepted > 0, f"{engine.name}, {title}: nothing was accepted, so nothing was tested")
+        accepted = any(step.accept.num_accepted for step in steps)
+        verdict.claim(accepted, f"{engine.name}, {title}: nothing was accepted, so nothing was tested")
 
 
 def _children(parents: list[int]) -> int:

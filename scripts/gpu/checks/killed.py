@@ -6,7 +6,7 @@ Once all its processes are killed, the writers of traces among them, and once th
 import contextlib
 import threading
 import time
-from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -36,8 +36,7 @@ def _one(verdict: Verdict, engine: EngineProcess, prompts: list[list[int]], whol
         with contextlib.suppress(RuntimeError):  # it dies, and must
             engine.generate(prompts, {"temperature": 1.0, "max_new_tokens": 1500, "ignore_eos": True})
 
-    asking = threading.Thread(target=ask, daemon=True)
-    asking.start()
+    threading.Thread(target=ask, daemon=True).start()
     deadline = time.monotonic() + LIMIT_S
     while (taken := engine.steps()[before:]) == [] or taken[-1]["at"] - taken[0]["at"] < GENERATES_S:
         if time.monotonic() > deadline:
@@ -45,15 +44,23 @@ def _one(verdict: Verdict, engine: EngineProcess, prompts: list[list[int]], whol
             return
         time.sleep(0.01)
     killed_at = time.time()
+    _kill(engine, whole)
+    time.sleep(1.0)
+    _compare(verdict, engine, engine.steps()[before:], killed_at)
+
+
+def _kill(engine: EngineProcess, whole: bool) -> None:
+    """All processes of the engine, or its scheduler alone."""
     family = [psutil.Process(engine.pid), *psutil.Process(engine.pid).children(recursive=True)]
     for process in family:
         with contextlib.suppress(psutil.NoSuchProcess):
             if whole or " ".join(process.cmdline()).startswith("sglang::scheduler"):
                 process.kill()
-    time.sleep(1.0)
 
-    steps = engine.steps()[before:]
-    traces = {trace.header.request_id: trace for trace in map(load, _files(engine))}
+
+def _compare(verdict: Verdict, engine: EngineProcess, steps: list[dict[str, Any]], killed_at: float) -> None:
+    """What the traces hold against the steps that the scheduler had taken."""
+    traces = {trace.header.request_id: trace for trace in map(load, engine.trace_files())}
     due = late = missing = 0
     for rid in {rid for step in steps for rid in step["accept_lens"]}:
         own = [step for step in steps if rid in step["accept_lens"]]
@@ -70,8 +77,3 @@ def _one(verdict: Verdict, engine: EngineProcess, prompts: list[list[int]], whol
         f"of {due} older than {FLUSH_S} s {due - missing} readable, and {late} younger ones"
     )
     verdict.claim(due > REQUESTS and missing == 0, f"{engine.name}: {missing} of {due} steps are lost")
-
-
-def _files(engine: EngineProcess) -> list[Path]:
-    assert engine.traces is not None
-    return sorted(engine.traces.glob("*.ddviz"))

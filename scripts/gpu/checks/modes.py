@@ -1,6 +1,6 @@
 """CUDA graph on or off, overlap scheduling on or off: the same steps."""
 
-from scripts.gpu.checks import Context, Engines, Verdict
+from scripts.gpu.checks import Context, Engines, Verdict, same_outputs
 
 NEEDS = ("tree", "tree-eager", "tree-sync", "tree-eager-sync")
 
@@ -15,7 +15,7 @@ def run(engines: Engines, context: Context) -> Verdict:
         for name in NEEDS[:3]:
             got = engines[name].generate(prompts, params, together=together)
             same = sum(a.accept_lens == b.accept_lens for a, b in zip(wanted, got, strict=True))
-            outputs = sum(a.output_ids == b.output_ids for a, b in zip(wanted, got, strict=True))
+            outputs = same_outputs(wanted, got)
             how = "together" if together else "one by one"
             verdict.figures.append(
                 f"{name}, {how}: steps equal on {same}, outputs on {outputs} of {len(got)}, {steps} steps"

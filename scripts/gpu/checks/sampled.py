@@ -15,7 +15,7 @@ import torch
 
 from ddviz.check.gtest import NOTHING, GTest, against_law
 from ddviz.tree import target_probs
-from scripts.gpu.checks import Context, Engines, Verdict, refusal
+from scripts.gpu.checks import Context, Engines, Verdict, refusal, same_outputs
 from scripts.gpu.lab import questions
 
 QUESTION = "Name a random animal and a color."  # many answers are as good
@@ -128,7 +128,7 @@ def _seeds(verdict: Verdict, engines: Engines, context: Context) -> None:
     same = sum(
         a.output_ids == b.output_ids == c.output_ids for a, b, c in zip(first, second, alone, strict=True)
     )
-    differ = sum(a.output_ids != b.output_ids for a, b in zip(first, other, strict=True))
+    differ = len(other) - same_outputs(first, other)
     verdict.figures.append(
         f"seeds: {same} of 8 repeat alone and in a batch, {differ} of 8 differ with others"
     )

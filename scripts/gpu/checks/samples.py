@@ -8,7 +8,7 @@ import time
 
 from ddviz.check.doctor import examine, faults
 from ddviz.trace import load
-from scripts.gpu.checks import Context, Engines, Verdict
+from scripts.gpu.checks import Context, Engines, Verdict, accept_length
 from scripts.gpu.checks.traced import WRITER_BEHIND_S
 from scripts.gpu.lab import EngineProcess, questions
 
@@ -58,17 +58,15 @@ def _record(
     params = {"temperature": temperature, "max_new_tokens": TOKENS}
     answers = engine.generate(prompts, params)
     time.sleep(WRITER_BEHIND_S)
-    assert engine.traces is not None
-    files = {load(path).header.request_id: path for path in engine.traces.glob("*.ddviz")}
+    files = {load(path).header.request_id: path for path in engine.trace_files()}
     for name, answer in zip(names, answers, strict=True):
         path = context.out / "samples" / f"{name}.ddviz"
         path.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(files[answer.meta["id"]], path)
         trace = load(path)
         findings, steps = faults(examine(trace)), list(trace.steps)
-        accepted = sum(step.accept.num_accepted for step in steps)
         verdict.figures.append(
-            f"{name}: {len(steps)} steps, accept length {1 + accepted / max(1, len(steps)):.2f}, "
+            f"{name}: {len(steps)} steps, accept length {accept_length(steps):.2f}, "
             f"{path.stat().st_size / 1e3:.0f} kB, {len(findings)} findings"
         )
         verdict.claim(trace.end is not None and len(steps) > 0, f"{name} is not whole")

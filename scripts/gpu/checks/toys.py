@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from scripts.gpu import toy_models
-from scripts.gpu.checks import Context, Engines, Verdict
+from scripts.gpu.checks import Context, Engines, Verdict, same_outputs
 from scripts.gpu.checks.greedy import first_difference
 from scripts.gpu.lab import TREE, EngineProcess, Lab
 
@@ -65,7 +65,7 @@ def _compare(verdict: Verdict, kind: str, engines: list[EngineProcess], prompts:
     params = {"temperature": 0, "max_new_tokens": TOKENS, "ignore_eos": True}
     wanted = reference.generate(prompts, params)
     alone = reference.generate(prompts, params, together=False)
-    stable = sum(a.output_ids == b.output_ids for a, b in zip(wanted, alone, strict=True))
+    stable = same_outputs(wanted, alone)
     verdict.figures.append(f"{kind}: autoregression one by one = together on {stable} of {len(prompts)}")
     for engine in others:
         got = engine.generate(prompts, params)

@@ -7,7 +7,6 @@ for it and requests that do not; that of being able to trace, against an engine 
 
 import statistics
 import time
-from pathlib import Path
 
 from ddviz.check.doctor import examine, faults
 from ddviz.trace import load, schema
@@ -46,7 +45,7 @@ def judge_traces(
     verdict: Verdict, title: str, engine: EngineProcess, answers: list[Answer]
 ) -> list[schema.Step]:
     """Every answer's trace is whole, clean, and says what the client and SGLang's counters say; its steps."""
-    traces = {trace.header.request_id: trace for trace in map(load, _files(engine))}
+    traces = {trace.header.request_id: trace for trace in map(load, engine.trace_files())}
     steps: list[schema.Step] = []
     found = dropped = 0
     for answer in answers:
@@ -67,7 +66,7 @@ def judge_traces(
             bool(trace.dropped) or sums == counters,
             f"{name}: (steps, accepted) = {sums}, SGLang counted {counters}",
         )
-    size = sum(path.stat().st_size for path in _files(engine))
+    size = sum(path.stat().st_size for path in engine.trace_files())
     verdict.figures.append(
         f"{title}: {len(answers)} answers, {len(steps)} steps, {found} findings, {dropped} dropped; "
         f"{len(traces)} traces of {size / 1e6:.1f} MB"
@@ -112,8 +111,3 @@ def _rate(engine: EngineProcess, prompts: list[list[int]], level: str, together:
     begun = time.monotonic()
     answers = engine.generate(prompts, params, together=together)
     return sum(len(a.output_ids) for a in answers) / (time.monotonic() - begun)
-
-
-def _files(engine: EngineProcess) -> list[Path]:
-    assert engine.traces is not None
-    return sorted(engine.traces.glob("*.ddviz"))
