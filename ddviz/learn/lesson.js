@@ -53,11 +53,14 @@ function showLesson(body, lesson, page) {
 
   function openViewer(at) {
     view?.destroy();
-    const moved = () => {
-      const { step, node } = view.state();
-      piece.moved?.(step, node ?? 0);
+    let last = null;
+    const moved = (step, node) => {
+      last = step;
+      piece.moved?.(step, node);
     };
-    view = mountBench(viewBox, lesson, source, { onSelect: moved, onGo: moved }, at);
+    // the node of another step is known when it is there
+    const onGo = (step) => step !== last && moved(step, null);
+    view = mountBench(viewBox, lesson, source, { onSelect: moved, onDrawn: moved, onGo }, at);
   }
 
   function answerByEnter(event) {

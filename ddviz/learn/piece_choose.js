@@ -1,7 +1,7 @@
 // Tasks `step` and `click`: what is chosen in the viewer is the answer.
 //
-// Every piece: (desk) => { element, moved(step, node) }, both optional. desk { lesson, answer, scope, root, say:
-// step(i), go(change) of the viewer, reveal() }.
+// Every piece: (desk) => { element, moved(step, node) }, both optional; node is the one that the viewer marks, null
+// while that step is on its way. desk { lesson, answer, scope, step(i), go(change) of the viewer, reveal() }.
 
 function stepPiece({ lesson, answer }) {
   const { wants } = lesson;
@@ -21,9 +21,10 @@ function clickPiece({ lesson, answer, step: stepOf, reveal }) {
   const { wants, step: asked, blind } = lesson;
 
   function offer(step, node) {
-    const name = node === BONUS ? "the bonus" : `node ${node}`;
+    const name = placeName(step === asked ? null : step, node);
     answer.choice(name, async () => {
       if (step !== asked) return answer.wrong(`The question is about step ${asked}; this is step ${step}.`);
+      if (node === null) return answer.note("The step is on its way.");
       if (wants.answer.includes(node)) {
         answer.right(sentence(name));
         return reveal();
@@ -38,6 +39,13 @@ function clickPiece({ lesson, answer, step: stepOf, reveal }) {
     return why ? sentence(why) : "";
   }
 
-  offer(asked, lesson.node ?? 0);
+  offer(asked, lesson.node);
   return { moved: offer };
+}
+
+// "step 9, node 4", "the bonus", "step 9"; either may be null.
+function placeName(step, node) {
+  const names = { step: step === null ? "" : `step ${step}`, node: node === BONUS ? "the bonus" : `node ${node}` };
+  if (node === null) return names.step || "the node";
+  return [names.step, names.node].filter(Boolean).join(", ");
 }

@@ -1,11 +1,11 @@
 // Task `findings`: the doctor names the rule and the step, the learner finds the node. What the doctor said of it is
 // shown then. The findings are examine()'s own, made when the lesson was read.
 
-function findingsPiece({ lesson, answer, go, reveal }) {
+function findingsPiece({ lesson, answer, step: stepOf, go, reveal }) {
   const box = make("div", "ddviz-learn-piece ddviz-learn-findings");
   const { answer: places, findings } = lesson.wants;
   const found = new Set();
-  let [step, node] = [lesson.step, lesson.node ?? 0];
+  let [step, node] = [lesson.step, lesson.node];
   const faults = places.map(([i, n]) => ({ i, n, finding: findings.find((one) => one.step === i && one.node === n) }));
   const list = make("div", "ddviz-learn-offers");
   append(box, make("h4", "ddviz-heading", "ddviz doctor"), list);
@@ -14,7 +14,7 @@ function findingsPiece({ lesson, answer, go, reveal }) {
     const focused = [...list.children].indexOf(list.getRootNode().activeElement);
     list.replaceChildren(...faults.map((fault, k) => lineOf(fault, k)));
     if (focused >= 0) list.children[focused].focus();
-    answer.choice(`step ${step}, node ${node}`, check);
+    moved(step, node);
   }
 
   function lineOf({ i, finding }, k) {
@@ -26,18 +26,19 @@ function findingsPiece({ lesson, answer, go, reveal }) {
   }
 
   function goTo(i) {
-    go({ step: i, node: 0 });
-    moved(i, 0);
+    go({ step: i, node: BONUS }); // which no finding is about
+    moved(i, null);
   }
 
   function moved(i, n) {
     [step, node] = [i, n];
-    answer.choice(n === BONUS ? `step ${i}, the bonus` : `step ${i}, node ${n}`, check);
+    answer.choice(placeName(i, n), check);
   }
 
-  function check() {
+  async function check() {
+    if (node === null) return answer.note(`Step ${step} is on its way.`);
     const k = faults.findIndex((fault) => fault.i === step && fault.n === node);
-    if (k < 0) return answer.wrong(`The doctor has nothing about node ${node} of step ${step}.`);
+    if (k < 0) return answer.wrong(await whyNot(step, node));
     found.add(k);
     const { finding } = faults[k];
     if (found.size === faults.length) {
@@ -45,6 +46,13 @@ function findingsPiece({ lesson, answer, go, reveal }) {
       reveal();
     } else answer.note(`✓ ${finding.rule}; likely cause: ${finding.cause}. ${faults.length - found.size} to go.`);
     return draw();
+  }
+
+  async function whyNot(i, n) {
+    const about = n === BONUS ? "the bonus" : `node ${n}`;
+    const differs = (await stepOf(i)).nodes[n]?.differs;
+    const says = `The doctor has nothing about ${about} of step ${i}.`;
+    return differs ? `${says} ${sentence(differs)} What decided over it is at its parent.` : says;
   }
 
   draw();

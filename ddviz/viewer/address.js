@@ -89,7 +89,7 @@ function newAddress(viewer) {
   return { goTo, choose, pick, ask, grew, follow, show, draw };
 }
 
-function drawStep({ state, panels, links }) {
+function drawStep({ state, panels, links, onDrawn }) {
   const { view } = state;
   if (!view) return;
   const began = performance.now();
@@ -98,5 +98,6 @@ function drawStep({ state, panels, links }) {
   panels.draw({ view, node, place, follow: state.follow });
   state.drawMs = performance.now() - began;
   state.drawn = view.i;
+  if (view.i === state.step) onDrawn?.(view.i, node);
   links.changed();
 }

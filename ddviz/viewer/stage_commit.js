@@ -8,7 +8,8 @@ function createCommitStage({ state }) {
   return {
     element: box,
     draw(step, { moment }) {
-      box.replaceChildren(
+      if (!step.bonus) return box.replaceChildren(notRecorded("What this step commits is hidden until you answer."));
+      return box.replaceChildren(
         commitText(step, moment, state.rows[step.i - 1]),
         slotsSection(step, moment),
         commitNumbers(step),

@@ -16,6 +16,7 @@
 //            label       a letter in front of the trace's name
 //            exporter    makes files (sheet_export.js)
 //            onSelect    (step, node) after the reader chose one; node is an index or "bonus"
+//            onDrawn     (step, node) after that step was drawn, with the node that is marked
 //   update   { step, node, stage, follow, live, source }: anything of it. A new `source`, or `live`, polls afresh.
 //
 // What each part does, from the source to the screen; they find each other in `viewer`:
@@ -28,8 +29,8 @@
 function mount(element, source, options = {}) {
   const scope = newScope();
   const root = newRoot(element, scope);
-  const { onSelect, onLink, onGo, onOpen, exporter, parting, label } = options;
-  const told = { onSelect, onLink, onGo, onOpen };
+  const { onSelect, onDrawn, onLink, onGo, onOpen, exporter, parting, label } = options;
+  const told = { onSelect, onDrawn, onLink, onGo, onOpen };
   const viewer = { scope, root, state: newState(source, options), ...told, exporter, parting, label };
   viewer.commands = newCommands(viewer);
   viewer.panels = newPanels(viewer);

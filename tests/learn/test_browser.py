@@ -80,7 +80,9 @@ def slow(pupil):
 def chain(pupil):
     pupil.tab_to(TREE)
     assert pupil.page.locator(".ddviz-learn-viewer g.ddviz-accepted:visible").count() == 0
-    pupil.press("]", "Enter")
+    pupil.press(".")
+    pupil.page.locator(".ddviz-in-commit", has_text="hidden until you answer").wait_for()
+    pupil.press(",", "]", "Enter")
     pupil.hears_wrong("Not node 1.")
     pupil.press("]", "]", "]", "]", "Enter")
     pupil.hears_right("Node 5.")
@@ -172,15 +174,25 @@ def tradeoffs(pupil):
 
 def doctor(pupil):
     pupil.enter(CHECK)
-    pupil.hears_wrong("The doctor has nothing about node 0 of step 0.")
+    pupil.hears_wrong("The doctor has nothing about")
+    pupil.tab_to(TREE)
+    for step in range(1, 10):
+        pupil.press("ArrowRight")
+        pupil.page.locator(f".ddviz-learn-viewer [aria-label='Draft tree of step {step}']").wait_for()
+    pupil.page.locator(".ddviz-learn-check", has_text="Answer: step 9, node 4").wait_for()  # as the tree marks
+    pupil.press("Enter")
+    pupil.hears_wrong("The doctor has nothing about node 4 of step 9. By the recorded numbers")
     for rule, keys in [
-        ("mask, step 4", ["]", "ArrowDown", "]"]),
-        ("positions, step 7", ["]", "ArrowDown", "ArrowDown", "]", "ArrowDown"]),
-        ("sampled-path, step 9", []),
+        ("mask, step 4", [*["["] * 3, "]", "ArrowDown", "]"]),
+        ("positions, step 7", [*["["] * 3, "]", "ArrowDown", "ArrowDown", "]", "ArrowDown"]),
+        ("sampled-path, step 9", [*["["] * 2]),
     ]:
-        pupil.enter(f"Rule {rule}", back=rule != "mask, step 4")
+        pupil.enter(f"Rule {rule}", back=True)
+        pupil.page.locator(".ddviz-learn-check", has_text=f"Answer: step {rule[-1]}, the bonus").wait_for()
+        pupil.tab_to(CHECK, back=True)
+        pupil.press("Enter")  # going there finds nothing yet
+        pupil.hears_wrong(f"The doctor has nothing about the bonus of step {rule[-1]}.")
         pupil.tab_to(TREE)
-        pupil.page.locator(f".ddviz-learn-viewer [aria-label='Draft tree of step {rule[-1]}']").wait_for()
         pupil.press(*keys, "Enter")
         pupil.hears(f"✓ {rule.split(',')[0]}")
     pupil.hears_right("sampled-path")
