@@ -1,4 +1,5 @@
 # ddviz. `make help` lists the targets.
+# JOBS=4 runs the tests in four processes.
 # TORCH_INDEX=https://download.pytorch.org/whl/cpu picks another package index for torch (a CPU build, say).
 
 PYTHON ?= python3
@@ -7,6 +8,7 @@ SGLANG := .venv-sglang
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 PORT   ?= 7860
+JOBS   ?= 2
 TORCH  := torch>=2.11,<2.14
 
 .DEFAULT_GOAL := help
@@ -31,7 +33,7 @@ run: $(STAMP)  ## start the app on http://127.0.0.1:7860
 test: lint  ## run the tests
 	@command -v chromium >/dev/null || echo "chromium is missing: browser tests will skip; install it with: sudo apt-get install chromium"
 	@command -v dot >/dev/null || echo "dot is missing; install it with: sudo apt-get install graphviz"
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 test-sglang: $(SGLANG)/.installed  ## test the plugin inside SGLang, which takes 9 GB of its own; needs no GPU
 	$(SGLANG)/bin/python -m pytest tests/with_sglang
