@@ -1,6 +1,6 @@
 """The tracer on the CPU: twins from ddviz/tree in place of the tree and acceptance kernels, a model that is a
-table; the plugin's other kernels in Triton's interpreter, and in one greedy and one sampled batch its tree
-kernels too. What the tracer wrote must pass the doctor.
+table; the plugin's other kernels in Triton's interpreter, and in one batch its tree kernels too. What the tracer
+wrote must pass the doctor.
 """
 
 from functools import partial
@@ -221,8 +221,7 @@ def test_traces_of_a_greedy_batch_pass_the_doctor_and_hold_what_was_said(tmp_pat
 
 
 def test_traces_of_a_sampled_batch_replay_coin_by_coin(tmp_path):
-    reqs = [request("a", 1.0), request("b", 0.7), request("c", 1.3)]
-    traces = Engine(tmp_path, kernels=tree_kernels).run(reqs)
+    traces = Engine(tmp_path).run([request("a", 1.0), request("b", 0.7), request("c", 1.3)])
     for trace in traces.values():
         assert examine(trace) == []
         assert all(step.accept.kernel == "sampled" and step.sampling is not None for step in trace.steps)
