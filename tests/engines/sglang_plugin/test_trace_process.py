@@ -4,6 +4,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import torch
@@ -95,6 +96,16 @@ def test_a_process_that_does_not_start_is_an_error(monkeypatch):
         WriterProcesses(Slots(2, 100), NO_TOKENIZER)
 
 
+def test_when_one_process_does_not_start_the_others_end(monkeypatch):
+    monkeypatch.setattr(process, "WriterProcess", ToldWriter)
+    monkeypatch.setattr(ToldWriter, "fails", {1})
+    made = []
+    monkeypatch.setattr(ToldWriter, "made", made)
+    with pytest.raises(RuntimeError, match="did not start"):
+        WriterProcesses(Slots(2, 100, readers=3), NO_TOKENIZER)
+    assert [writer.killed for writer in made] == [True, True, True]
+
+
 def test_without_a_tokenizer_tokens_have_no_text(tmp_path):
     assert token_bytes_of(NO_TOKENIZER)(5) is None
     assert token_bytes_of(Tokenizer(str(tmp_path), False))(5) is None  # nothing to load there
@@ -166,10 +177,20 @@ def test_a_writer_that_died_gives_its_slots_back(tmp_path):
 class ToldWriter:
     """Stands for a process, and keeps what it is told."""
 
+    fails: frozenset[int] | set[int] = frozenset()  # readers that do not start
+    made: ClassVar[list["ToldWriter"]] = []
+
     def __init__(self, slots: Slots, tokenizer: Tokenizer, reader: int) -> None:
         self.told: list[Job] = []
+        self.reader, self.killed = reader, False
+        self.made.append(self)
 
-    def wait(self) -> None: ...
+    def wait(self) -> None:
+        if self.reader in self.fails:
+            raise RuntimeError("did not start")
+
+    def kill(self) -> None:
+        self.killed = True
 
     def put(self, job: Job) -> None:
         self.told.append(job)

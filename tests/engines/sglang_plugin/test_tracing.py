@@ -1,6 +1,6 @@
 """The tracer on the CPU: twins from ddviz/tree in place of the tree and acceptance kernels, a model that is a
-table; the plugin's other kernels in Triton's interpreter, and in one batch its tree kernels too. What the tracer
-wrote must pass the doctor.
+table; the plugin's other kernels in Triton's interpreter, and in one batch its tree kernels too. What the
+tracer wrote must pass the doctor.
 """
 
 from functools import partial

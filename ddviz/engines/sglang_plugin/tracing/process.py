@@ -50,8 +50,13 @@ class WriterProcesses:
         """Returns when all are ready. RuntimeError where one does not start."""
         self._slots = slots
         self._writers = [WriterProcess(slots, tokenizer, reader) for reader in range(slots.readers)]
-        for writer in self._writers:
-            writer.wait()
+        try:
+            for writer in self._writers:
+                writer.wait()
+        except RuntimeError:
+            for writer in self._writers:
+                writer.kill()
+            raise
         self._open: dict[str, tuple[int, str]] = {}  # by request: whose it is, and its trace's path
 
     def put(self, job: Job) -> None:
@@ -115,9 +120,12 @@ class WriterProcess:
         assert self._process.stdout is not None
         readable, _, _ = select.select([self._process.stdout], [], [], START_LIMIT_S)
         if not readable or self._process.stdout.read(1) != READY:
-            self._process.kill()
-            raise RuntimeError("the process that writes traces did not start")
+            raise RuntimeError("a process that writes traces did not start")
         self._thread.start()
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
 
     def put(self, job: Job) -> None:
         if self._thread.is_alive():
