@@ -50,8 +50,7 @@ function learn(element, { lessons, glossary, load, source, first, onShow }) {
     onShow?.(name);
   }
 
-  const known = lessons.some(({ name }) => name === first);
-  show(known ? first : (lessons.find(({ name }) => !progress.has(name)) ?? lessons[0]).name, false);
+  show(first ?? (lessons.find(({ name }) => !progress.has(name)) ?? lessons[0]).name, false);
   scope.onClose(() => shown?.scope.close());
   return { show, destroy: () => scope.close() };
 }

@@ -45,10 +45,12 @@ function showLesson(body, lesson, page) {
   const piece = PIECES[lesson.task](desk);
   if (piece.element) bench.append(piece.element);
   if (!lesson.hide.includes("viewer")) {
+    viewBox.classList.toggle("ddviz-learn-whole", !lesson.hide.length);
     bench.append(viewBox);
     openViewer({ blind: lesson.blind, stage: lesson.stage, step: lesson.step, node: lesson.node });
   }
   scope.onClose(() => view?.destroy());
+  scope.listen(article, "keydown", stepFromText);
   scope.listen(viewBox, "keydown", answerByEnter, true); // before the viewer, which would choose the node again
 
   function openViewer(at) {
@@ -61,6 +63,15 @@ function showLesson(body, lesson, page) {
     // the node of another step is known when it is there
     const onGo = (step) => step !== last && moved(step, null);
     view = mountBench(viewBox, lesson, source, { onSelect: moved, onDrawn: moved, onGo }, at);
+  }
+
+  // Left and right go through the steps from the text and its buttons too: nothing there uses them.
+  function stepFromText(event) {
+    const { key, ctrlKey, metaKey, altKey, shiftKey } = event;
+    if (!/^Arrow(Left|Right)$/.test(key) || ctrlKey || metaKey || altKey || shiftKey) return;
+    const root = viewBox.querySelector(".ddviz-host")?.shadowRoot.querySelector(".ddviz");
+    const again = new KeyboardEvent("keydown", { key, repeat: event.repeat, bubbles: true, cancelable: true });
+    if (root && !root.dispatchEvent(again)) event.preventDefault();
   }
 
   function answerByEnter(event) {

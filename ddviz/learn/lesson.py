@@ -118,8 +118,12 @@ class _Reader:
         task = self._one_of("task", tuple(TASKS))
         known = (*KEYS, *TASKS[task].keys)
         for name in self.fields:
-            if name not in known:
-                raise self._refuse_field(name, f"is no field of a lesson{_meant(name, known)}")
+            if name in known:
+                continue
+            others = [other for other, its in TASKS.items() if name in its.keys]
+            if others:
+                raise self._refuse_field(name, f"is a field of task {', '.join(others)}, not of {task}")
+            raise self._refuse_field(name, f"is no field of a lesson{_meant(name, known)}")
         parts = self._sections()
         node = self.fields.get("node", (0, ""))[1]
         beside = self._beside()
@@ -132,7 +136,7 @@ class _Reader:
             node="bonus" if node == "bonus" else self._whole("node", node) if node else None,
             beside=beside,
             runs=tuple(self._trace("runs", name) for name in self._words("runs")),
-            hide=self._hidden(),
+            hide=self._hidden(task),
             blind=self._one_of("blind", ("yes", "no"), required=False) == "yes",
             then=self._one_of("then", STAGES, required=False),
             task=task,
@@ -175,6 +179,8 @@ class _Reader:
         if not self.lines or self.lines[0].strip() != "---":
             raise self._refuse(0, "a lesson begins with front matter: a line --- , fields, a line ---")
         fields: dict[str, tuple[int, str]] = {}
+        isnt_closed = "the front matter is not closed; end it with a line ---"
+        closed = any(line.strip() == "---" for line in self.lines[1:])
         for at, line in enumerate(self.lines[1:], start=1):
             if line.strip() == "---":
                 return fields, at + 1
@@ -182,12 +188,13 @@ class _Reader:
             name, value = name.strip(), value.split(" # ")[0].strip()
             if not line.strip() or line.lstrip().startswith("#"):
                 continue
-            if not colon or not value:
-                raise self._refuse(at, f"{line.strip()!r:.60} must be NAME: VALUE")
+            if not name.isidentifier() or not colon or not value:
+                says = "must be NAME: VALUE" if closed else f"is no NAME: VALUE, and {isnt_closed} before it"
+                raise self._refuse(at, f"{line.strip()!r:.60} {says}")
             if name in fields:
                 raise self._refuse(at, f"the field {name} comes twice")
             fields[name] = at, value
-        raise self._refuse(len(self.lines) - 1, "the front matter is not closed; end it with a line ---")
+        raise self._refuse(len(self.lines) - 1, isnt_closed)
 
     def _sections(self) -> dict[str, Blocks]:
         body = "\n".join(self.lines[self.body_at :])
@@ -235,8 +242,10 @@ class _Reader:
         return value
 
     def _whole(self, name: str, value: str) -> int:
-        if not re.fullmatch(r"\d{1,9}", value):
-            raise self._refuse_field(name, f"is {value!r:.40}, must be a whole number, 0 or more")
+        if not re.fullmatch(r"\d{1,18}", value):
+            raise self._refuse_field(
+                name, f"is {value!r:.40}, must be a whole number, 0 or more, of at most 18 digits"
+            )
         return int(value)
 
     def _trace(self, field: str, value: str) -> Path:
@@ -245,11 +254,11 @@ class _Reader:
         folders = (self.path.parent, HERE, shipped_samples())
         found = [folder / name for folder in folders if (folder / name).is_file()]
         if not found:
-            known = sorted(path.stem for folder in folders for path in folder.glob("*.ddviz"))
+            known = sorted({path.stem for folder in folders for path in folder.glob("*.ddviz")})
             raise self._refuse_field(
                 field,
-                f"names {value!r:.60}; there is no {name} beside the lesson, "
-                f"and the samples are {', '.join(known)}",
+                f"names {value!r:.60}; there is no {name:.60} beside the lesson{_meant(value, known)}; "
+                f"there are {', '.join(known)}",
             )
         return found[0].resolve()
 
@@ -265,10 +274,12 @@ class _Reader:
         """The words of a field that may be left out, between commas or spaces."""
         return tuple(re.findall(r"[^,\s]+", self.fields.get(name, (0, ""))[1]))
 
-    def _hidden(self) -> tuple[str, ...]:
+    def _hidden(self, task: str) -> tuple[str, ...]:
         for word in self._words("hide"):
             if word not in PANES:
                 raise self._refuse_field("hide", f"names {word!r:.40}; it may name {', '.join(PANES)}")
+            if word in TASKS[task].shows:
+                raise self._refuse_field("hide", f"names {word}, where task {task} is answered; show it")
         return self._words("hide")
 
     def _wants(self, task: str) -> dict[str, Any]:

@@ -131,7 +131,7 @@ function newDraws(law, wanted, onDrawn) {
   const [title, rows] = [make("h4", "ddviz-heading"), make("div", "ddviz-learn-bars")];
   const buttons = make("div", "ddviz-learn-buttons");
   let [total, bonuses] = [0, 0];
-  for (const count of [1, 100, wanted]) {
+  for (const count of new Set([1, 100, wanted])) {
     const title = `Draw ${count} first tokens, each with new coins`;
     append(buttons, button("", `Draw ${count.toLocaleString("en")}`, title, () => draw(count)));
   }

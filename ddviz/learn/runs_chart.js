@@ -21,7 +21,8 @@ function newRunsChart(parent, runs) {
 
   function draw(budget, cap) {
     const known = capOfRuns(runs, cap);
-    title.textContent = `Mean accept length of whole runs, cap ${known}`;
+    const below = known === cap ? "" : `, the nearest drawn below ${cap}`;
+    title.textContent = `Mean accept length of whole runs, cap ${known}${below}`;
     const parts = [];
     for (let mean = 1; mean <= most; mean++) {
       parts.push(lineAt(RUNS_PLOT.left, y(mean), x(last), y(mean)), textAt(8, y(mean) + 4, String(mean)));

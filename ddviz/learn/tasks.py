@@ -71,6 +71,7 @@ class Task(NamedTuple):
     keys: dict[str, Field]
     check: Callable[[Step, JSON], None]
     data: Callable[[Step, JSON], JSON] = lambda at, wants: {}
+    shows: tuple[str, ...] = ()  # parts of the viewer that a lesson must not hide: the answer is chosen there
 
 
 def encoding(step: TraceStep) -> JSON:
@@ -92,7 +93,7 @@ def encoding(step: TraceStep) -> JSON:
 
 
 def _whole(text: str) -> int:
-    if not re.fullmatch(r"\d{1,9}", text):
+    if not re.fullmatch(r"\d{1,18}", text):
         raise ValueError(text)
     return int(text)
 
@@ -169,6 +170,8 @@ def _check_coin(at: Step, wants: JSON) -> None:
         raise TaskError("step", "must be a sampled step that holds coins and target probabilities")
     if not 0 < node < len(step.tree.tokens) or step.tree.parents[node] != 0:
         raise TaskError("reject", f"is node {node}, must be a child of the root")
+    if not 1 <= wants["draws"] <= MAX_DRAWS:
+        raise TaskError("draws", f"is {wants['draws']}, must be 1 to {MAX_DRAWS}")
 
 
 def _check_pack(at: Step, wants: JSON) -> None:
@@ -180,6 +183,8 @@ def _check_pack(at: Step, wants: JSON) -> None:
 def _check_whatif(at: Step, wants: JSON) -> None:
     if at.step.draft is None or not at.step.draft.top_logprobs:
         raise TaskError("trace", "must be a trace whose steps hold the draft")
+    if not 1 <= wants["cap"] <= MAX_CAP:
+        raise TaskError("cap", f"is {wants['cap']}, must be 1 to {MAX_CAP}, where the slider ends")
     if smallest_budget(at, wants["reach"], wants["cap"]) is None:
         raise TaskError("reach", f"is {wants['reach']}: no budget up to {MAX_BUDGET} reaches it here")
 
@@ -195,6 +200,7 @@ def _check_findings(at: Step, wants: JSON) -> None:
 
 MAX_BUDGET = 64  # the slider's end
 MAX_CAP = 16  # what a trace records of each position
+MAX_DRAWS = 100_000  # at one press of a button: well below a second
 
 
 def smallest_budget(at: Step, reach: int, cap: int) -> int | None:
@@ -250,8 +256,8 @@ def _findings_data(at: Step, wants: JSON) -> JSON:
 
 NODE = "a node, or several with commas, any of which is right; bonus is the bonus"
 TASKS: dict[str, Task] = {
-    "step": Task({"answer": Field(_whole, "the step to go to")}, _check_step),
-    "click": Task({"answer": Field(_nodes, NODE)}, _check_click),
+    "step": Task({"answer": Field(_whole, "the step to go to")}, _check_step, shows=("viewer",)),
+    "click": Task({"answer": Field(_nodes, NODE)}, _check_click, shows=("viewer", "tree")),
     "pop": Task({"pops": Field(_whole, "how many nodes to pop")}, _check_pop),
     "links": Task(
         {"plant": Field(_plants, "wrong entries with semicolons: next_sibling[2] = 5; mask[9, 3]")},
@@ -276,6 +282,9 @@ TASKS: dict[str, Task] = {
         _whatif_data,
     ),
     "findings": Task(
-        {"answer": Field(_places, "step/node of each fault: 3/7, 9/2")}, _check_findings, _findings_data
+        {"answer": Field(_places, "step/node of each fault: 3/7, 9/2")},
+        _check_findings,
+        _findings_data,
+        shows=("viewer", "tree"),
     ),
 }

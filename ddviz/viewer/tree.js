@@ -110,7 +110,7 @@ function createTree(parent, viewer) {
     const [width, height] = [size.width - PAD.left - PAD.right, size.height - PAD.top - PAD.bottom];
     state.layout = layoutTree(state.step, width, height, foldedOf(chosen, state.step));
     dress();
-    if (camera.view.auto) camera.fitReadable();
+    if (camera.view.auto) camera.fitReadable(itemOf(state.selected));
     state.renderer.move(camera.view);
     frame.hint.hidden = camera.showsAll();
     mark();

@@ -16,8 +16,9 @@ function newCamera({ size, layout, onMove }) {
     return Math.min((size.width - PAD.left - PAD.right) / width, (size.height - PAD.top - PAD.bottom) / height);
   }
 
-  // The largest readable scale that shows everything; where there is none, the end of the accepted path is in view.
-  function fitReadable() {
+  // The largest readable scale that shows everything; where there is none, the end of the accepted path is in view,
+  // or `chosen`, an item that stands elsewhere.
+  function fitReadable(chosen = null) {
     const fitting = Math.floor(scaleToFit() * 20) / 20;
     const scale = Math.min(fitting, SCALE_MAX);
     Object.assign(view, { k: scale, kx: scale, x: PAD.left, y: PAD.top });
@@ -32,6 +33,10 @@ function newCamera({ size, layout, onMove }) {
         : clamp(share * room - (at + extent) * view.k, Math.min(pad, room - pad - all * view.k), pad);
     view.x = put(end.x, end.w, width, size.width, PAD.left, 0.95);
     view.y = put(end.y, end.h, height, size.height, PAD.top, 0.6);
+    if (!chosen) return;
+    const [dx, dy] = wayTo(chosen);
+    view.x += dx;
+    view.y += dy;
   }
 
   function fitWhole() {
@@ -76,12 +81,17 @@ function newCamera({ size, layout, onMove }) {
     return true;
   }
 
-  // Moves no further than it takes to see a node.
-  function reveal(item) {
+  // How far the tree must move, at least, for a node to be seen: [dx, dy].
+  function wayTo(item) {
     const [left, top] = [item.x * view.kx + view.x, item.y * view.k + view.y];
     const [right, bottom] = [left + item.w * view.kx, top + item.h * view.k];
     const dx = Math.max(0, 8 - left) - Math.max(0, right - size.width + 8);
     const dy = Math.max(0, 8 - top) - Math.max(0, bottom - size.height + 8);
+    return [dx, dy];
+  }
+
+  function reveal(item) {
+    const [dx, dy] = wayTo(item);
     if (dx || dy) panTo(view.x + dx, view.y + dy);
   }
 

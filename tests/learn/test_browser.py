@@ -2,7 +2,7 @@
 
 import pytest
 
-from ddviz.learn.lesson import course, find_lesson, shipped_samples
+from ddviz.learn.lesson import HERE, course, find_lesson, shipped_samples
 from ddviz.learn.page import export_lesson
 from tests.app.app_page import served_app
 from tests.browser import wait_until, watched_page
@@ -173,13 +173,14 @@ def tradeoffs(pupil):
 
 
 def doctor(pupil):
+    pupil.page.locator(".ddviz-learn-check", has_text="Answer: step 0, node 0").wait_for()
     pupil.enter(CHECK)
     pupil.hears_wrong("The doctor has nothing about")
     pupil.tab_to(TREE)
     for step in range(1, 10):
         pupil.press("ArrowRight")
         pupil.page.locator(f".ddviz-learn-viewer [aria-label='Draft tree of step {step}']").wait_for()
-    pupil.page.locator(".ddviz-learn-check", has_text="Answer: step 9, node 4").wait_for()  # as the tree marks
+    pupil.page.locator(".ddviz-learn-check", has_text="step 9, node 4").wait_for()  # as the tree marks
     pupil.press("Enter")
     pupil.hears_wrong("The doctor has nothing about node 4 of step 9. By the recorded numbers")
     for rule, keys in [
@@ -230,6 +231,9 @@ def test_the_whole_course_by_keyboard_without_the_network(browser, tmp_path):
         pupil.press("Escape")
         pupil.enter("Forget which lessons were answered", back=True)
         page.get_by_text(f"0 of {len(WALK)} answered").wait_for()
+        page.goto(f"{url}#lesson=nosuch")
+        page.reload()
+        page.locator(".ddviz-learn-problem", has_text="'nosuch' is no lesson; the lessons").wait_for()
         assert watched.trouble == []
 
 
@@ -262,3 +266,80 @@ def test_a_browser_that_keeps_nothing_shows_lessons_all_the_same(browser, tmp_pa
         pupil.open("The KV cache at commit")
         commit(pupil)
         assert page.locator(".ddviz-learn.ddviz-dark").count() == 1
+
+
+BOX = """(() => {
+  const find = (root, css) => [...root.querySelectorAll("*")].reduce(
+    (found, one) => found ?? (one.matches(css) ? one : one.shadowRoot && find(one.shadowRoot, css)), null);
+  const stage = find(document, ".ddviz-plot");
+  const boxOf = (element) => {
+    const { left, top, right, bottom } = element.getBoundingClientRect();
+    return [left, top, right, bottom];
+  };
+  const WHAT = { plot: stage, chosen: stage?.ariaActiveDescendantElement };
+  const element = WHAT["NAME"] ?? find(document, "NAME");
+  return element ? boxOf(element) : null;
+})()"""
+
+
+def box_of(page, name):
+    """left, top, right, bottom of what a selector finds first; of the tree's `plot`, its `chosen` node."""
+    script = BOX.replace("NAME", name)
+    wait_until(page, f"{script} !== null")
+    return page.evaluate(script)
+
+
+def is_within(inner, outer):
+    return all(a >= b for a, b in zip(inner[:2], outer[:2], strict=True)) and all(
+        a <= b for a, b in zip(inner[2:], outer[2:], strict=True)
+    )
+
+
+def test_left_and_right_go_through_the_steps_from_the_text_too(browser, tmp_path):
+    page_file = export_lesson(find_lesson("slow"), tmp_path / "slow.html")
+    with watched_page(browser) as watched:
+        page = watched.page
+        page.goto(page_file.as_uri())
+        for step, clicked in enumerate([".ddviz-learn-check", "h2", "button[title^='A hint']"], start=1):
+            page.locator(clicked).first.click()
+            page.keyboard.press("ArrowRight")
+            page.locator(".ddviz-learn-check", has_text=f"Answer: step {step}").wait_for()
+        page.keyboard.press("ArrowLeft")
+        page.locator(".ddviz-learn-check", has_text="Answer: step 2").wait_for()
+
+
+def test_in_a_narrow_window_the_text_is_as_tall_as_its_words(browser, tmp_path):
+    for name, width in [("build", 760), ("sampling", 850), ("commit", 390)]:
+        page_file = export_lesson(find_lesson(name), tmp_path / f"{name}.html")
+        with watched_page(browser, width, 900) as watched:
+            watched.page.goto(page_file.as_uri())
+            text = box_of(watched.page, ".ddviz-learn-text")
+            assert is_within(box_of(watched.page, ".ddviz-learn-question"), text), (name, width)
+
+
+@pytest.mark.parametrize("name", ["doctor", "docs/lesson-example.md"])
+def test_the_chosen_node_is_in_sight_when_a_lesson_opens(browser, tmp_path, name):
+    page_file = export_lesson(find_lesson(name), tmp_path / "page.html")
+    with watched_page(browser) as watched:
+        watched.page.goto(page_file.as_uri())
+        assert is_within(box_of(watched.page, "chosen"), box_of(watched.page, "plot"))
+
+
+def test_a_lesson_that_hides_nothing_has_room_for_its_tree_and_its_buttons(browser, tmp_path):
+    text = (HERE / "lessons/07-sampling.md").read_text("utf-8")
+    hide = "hide: topbar, scrubber, stages, text, numbers\n"
+    assert hide in text
+    (tmp_path / "own.md").write_text(text.replace(hide, "").replace("draws: 1000", "draws: 1"), "utf-8")
+    for name, width, height in [(str(tmp_path / "own.md"), 1280, 800), ("sampling", 900, 600)]:
+        page_file = export_lesson(find_lesson(name), tmp_path / "page.html")
+        with watched_page(browser, width, height) as watched:
+            page = watched.page
+            page.goto(page_file.as_uri())
+            _, top, _, bottom = box_of(page, "plot")
+            assert bottom - top > 80, (width, bottom - top)
+            assert is_within(
+                box_of(page, ".ddviz-learn-draws .ddviz-learn-buttons button"),
+                box_of(page, ".ddviz-learn-piece"),
+            )
+            draws = page.locator(".ddviz-learn-draws button").all_text_contents()
+            assert len(set(draws)) == len(draws)

@@ -14,7 +14,7 @@ from ddviz.errors import BadValueError
 from ddviz.learn.lesson import HERE, STAGES, course, find_lesson, glossary, read_lesson, short_name
 from ddviz.learn.markdown import inline_text, links_of, plain_text
 from ddviz.learn.page import course_json, lesson_json
-from ddviz.learn.tasks import Step, encoding, smallest_budget
+from ddviz.learn.tasks import RUN_CAPS, Step, encoding, smallest_budget
 from ddviz.trace import load
 from ddviz.tree import build_tree, depths_of, node_statuses, unpack_mask
 
@@ -153,6 +153,8 @@ def test_tree_is_true():
     assert own.node(1) == "mid" and own.statuses()[1] == "rejected"
     assert own.node(2) == "left" and own.step.tree.ranks[2] == 1 and own.step.tree.parents[2] == 0
     assert own.step.tree.tokens[2] not in chain.tree.tokens[1:2] and own.lesson.wants == {"answer": [2]}
+    assert set(own.step.tree.ranks) == {0, 1, 2, 3}
+    own.says("with second, third and fourth choices")
     own.says("Node 2, left, of rank 1: the drafter's second choice for the first position")
     before = [t for s in list(own.trace.steps)[: own.lesson.step] for t in s.emitted]
     assert "".join(own.trace.tokens.pieces(before)).endswith("mid = (")
@@ -175,6 +177,7 @@ def test_build_is_true():
     six = [(own.node(i), step.tree.parents[i]) for i in range(1, 7)]
     assert six == [("mid", 0), ("left", 0), ("right", 0), ("·+", 1), ("·+", 2), ("arr", 0)]
     own.says("mid, left, right, then ·+ below mid, ·+ below left, then arr", "six times")
+    own.says("at first one: the root's first child, of rank 0", "scores no higher than any node")
     assert own.lesson.wants == {"pops": 6} and own.lesson.blind
     assert step.tree.ranks[4] == step.tree.ranks[5] == 0, "one log-probability: that of rank 0 at depth 2"
     assert depths_of(step.tree.parents)[4:6] == [2, 2] and step.tree.scores[4] > step.tree.scores[5]
@@ -255,6 +258,8 @@ def test_tradeoffs_is_true():
         assert [inline_text(cell) for cell in row[1:]] == [f"{mean:.2f}" for mean in means]
         assert f"{means[1]:.4f}" == f"{found.recorded_accept_length:.4f}", "budget 16 is the recorded one"
         own.says(f"{round(100 * (means[2] / means[1] - 1))}%")
+    assert RUN_CAPS == (1, 2, 4, 8, 16)
+    own.says("for a cap between 1, 2, 4, 8 and 16, at the one below")
     own.says("for a gain of 14% and 2%", "nearly four times as large")
     assert 3.7 < 65 / 17 < 4
     drawn = lesson_json(own.lesson, str)["runs"]
@@ -358,7 +363,7 @@ def test_a_lesson_of_ones_own_is_read_with_the_trace_beside_it(own, tmp_path):
         ("answer: 1, bonus   # either\n", "", 1, "task click needs the field answer"),
         ("node: 1", "nodes: 1", 6, "nodes is no field of a lesson; did you mean node?"),
         ("node: 1", "node: 1\nnode: 2", 7, "the field node comes twice"),
-        ("node: 1", "hide: tree, txt", 6, "hide names 'txt'"),
+        ("node: 1", "hide: text, txt", 6, "hide names 'txt'"),
         ("node: 1", "runs: mine, quicksort-ar", 6, "names quicksort-ar, whose steps hold no draft"),
         ("(#root)", "(#rot)", 10, "no term of the glossary; did you mean root?"),
         ("(#root)", "(ftp://x.y)", 10, "must be https://"),
@@ -367,7 +372,16 @@ def test_a_lesson_of_ones_own_is_read_with_the_trace_beside_it(own, tmp_path):
         ("# Hint\n\nThat.\n", "", 19, "the section # Hint is missing"),
         ("# Hint", "# Question", 16, "the heading # Question comes twice"),
         ("task: click\nanswer: 1, bonus", "task: walk", 4, "must be a greedy step"),
-        ("either\n---\n", "either\n", 9, "must be NAME: VALUE"),
+        ("either\n---\n", "either\n", 9, "the front matter is not closed; end it with a line --- before it"),
+        ("node: 1", "node 1", 6, "'node 1' must be NAME: VALUE"),
+        ("step: 2", "step: 99999999999", 4, "names step 99999999999; mine has 16 steps"),
+        ("trace: mine", "trace: mnie", 3, "did you mean mine?"),
+        ("node: 1", "reject: 1", 6, "reject is a field of task coin, not of click"),
+        ("[root](#root)", "<b>root</b>", 10, "can't hold this kind of Markdown (html"),
+        ("Words", "<div>\n\nWords", 10, "can't hold this kind of Markdown (html block)"),
+        ("(#root)", "(javascript:alert(1))", 10, "must be https://"),
+        ("node: 1", "hide: viewer", 6, "names viewer, where task click is answered"),
+        ("node: 1", "hide: text, tree", 6, "names tree, where task click is answered"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_line(own, old, new, line, says):
@@ -388,6 +402,12 @@ def test_what_is_wrong_is_told_with_its_line(own, old, new, line, says):
         ("task: links\nplant: next_token[0]", "must be wrong entries"),
         ("task: coin\nreject: 9", "must be a child of the root"),
         ("task: pack", "accepts a node"),
+        ("task: whatif\nreach: 1\ncap: 400", "cap is 400, must be 1 to 16"),
+        ("task: whatif\nreach: 1\ncap: 0", "cap is 0, must be 1 to 16"),
+        ("task: coin\nreject: 1\ndraws: 999999999", "draws is 999999999, must be 1 to 100000"),
+        ("task: coin\nreject: 1\ndraws: 0", "draws is 0"),
+        ("task: step\nanswer: 3\nhide: viewer", "where task step is answered"),
+        ("task: findings\nanswer: 3/1\nhide: tree", "where task findings is answered"),
         ("task: whatif\nreach: 40", "no budget up to 64"),
         ("task: findings\nanswer: 3/1", "the doctor finds nothing there"),
     ],
