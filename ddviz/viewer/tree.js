@@ -76,6 +76,8 @@ function createTree(parent, viewer) {
     Object.assign(state, { step, selected: node });
     useRenderer(flies(rest) || step.nodes.length > SVG_LIMIT ? canvas : svg);
     relayout();
+    const item = chosen.node === null ? null : itemOf(node); // asked for, where the reader had moved the tree
+    if (item && !camera.view.auto) camera.reveal(item);
     frame.write(step); // after, since labels on a canvas have the page laid out first
     if (asArrays()) table.draw(step, node);
     return undefined;

@@ -325,6 +325,19 @@ def test_the_chosen_node_is_in_sight_when_a_lesson_opens(browser, tmp_path, name
         assert is_within(box_of(watched.page, "chosen"), box_of(watched.page, "plot"))
 
 
+def test_the_chosen_node_is_in_sight_after_going_to_a_finding(browser, tmp_path):
+    page_file = export_lesson(find_lesson("doctor"), tmp_path / "page.html")
+    with watched_page(browser) as watched:
+        page, pupil = watched.page, Pupil(watched.page)
+        page.goto(page_file.as_uri())
+        for step in (4, 7, 9, 7):
+            page.locator(f"button[title*='step {step}:']").click()
+            page.locator(".ddviz-learn-check", has_text=f"step {step}, the bonus").wait_for()
+            assert is_within(box_of(page, "chosen"), box_of(page, "plot")), step
+            pupil.tab_to(TREE)
+            pupil.press("[", *["ArrowUp"] * 9, *["ArrowDown"] * 3)  # elsewhere in the tree, which moves
+
+
 def test_a_lesson_that_hides_nothing_has_room_for_its_tree_and_its_buttons(browser, tmp_path):
     text = (HERE / "lessons/07-sampling.md").read_text("utf-8")
     hide = "hide: topbar, scrubber, stages, text, numbers\n"
