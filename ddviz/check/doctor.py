@@ -248,6 +248,6 @@ def _take_shared(examination: Examination, trace: Trace, helpers: Helpers, rules
     for place in range(len(helpers)):
         lines = trace.steps.lines(share * (place + 1), share * (place + 2))
         helpers.ask(place, trace.header, rules, lines)
-    examination.take(trace.steps[:share])
+    examination.take(trace.steps[i] for i in range(min(share, len(trace.steps))))  # never all at once
     for place in range(len(helpers)):
         examination.join(helpers.answer(place))

@@ -118,7 +118,8 @@ class _Patient:
             return []
         if self._examination is None:
             self._examination = Examination(trace.header)
-        self._examination.take(trace.steps[len(self._examination.outlines) :])
+        new = range(len(self._examination.outlines), len(trace.steps))
+        self._examination.take(trace.steps[i] for i in new)
         self.is_over = trace.end is not None or trace.damage is not None
         self._findings = self._examination.findings(trace, growing=not self.is_over)
         news = self.tell(self._findings)

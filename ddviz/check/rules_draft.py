@@ -10,7 +10,7 @@ to half a unit of the fifth digit of each (`rounding`), and a comparison speaks 
 
 from collections.abc import Iterator
 from itertools import pairwise
-from math import exp, inf, isnan
+from math import exp, inf
 from typing import NamedTuple
 
 import numpy as np
@@ -140,7 +140,7 @@ def best_first(view: StepView) -> Iterator[Fault]:
     if taken is None:
         return
     scores, errors = taken
-    left_out = max(_candidates(view, scores, errors), key=lambda c: c.score - c.error, default=None)
+    left_out = _left_out(view, scores, errors)
     if left_out is None:
         return
     name = f"rank {left_out.rank} below node {left_out.parent}, of score {left_out.score:.6g},"
@@ -175,24 +175,38 @@ def _scores_from_draft(view: StepView) -> tuple[list[float], list[float]] | None
     return scores, errors
 
 
-def _candidates(view: StepView, scores: list[float], errors: list[float]) -> Iterator[_Candidate]:
-    """What a heap would still hold: below each node, the first rank that is no child of it."""
-    tree, header, table = view.step.tree, view.header, view.draft_table
-    if table is None or tree.ranks is None or view.depths is None:
-        return
+def _left_out(view: StepView, scores: list[float], errors: list[float]) -> _Candidate | None:
+    """The best of what a heap would still hold: below each node, the first rank that is no child of it."""
+    header, table = view.header, view.draft_table
+    if table is None or view.depths is None:
+        return None
     limit = min(header.topk_cap or inf, header.budget or inf, header.vocab_size or inf, table.shape[1])
-    logprobs, roundings = table.tolist(), rounding(table).tolist()
-    used_ranks: list[set[int]] = [set() for _ in range(view.n)]
+    rows, ranks = np.array(view.depths), np.array(_free_ranks(view))
+    nodes = np.flatnonzero((rows < len(table)) & (ranks < limit))
+    logprobs = table[rows[nodes], ranks[nodes]]
+    found = np.array(scores)[nodes] + logprobs
+    error = np.array(errors)[nodes] + rounding(logprobs) + FLOAT32_ULP * np.abs(found)
+    low = np.where(np.isnan(found), -inf, found - error)
+    if not len(low) or low.max() == -inf:
+        return None
+    best = int(low.argmax())
+    node = int(nodes[best])
+    return _Candidate(float(found[best]), float(error[best]), node, int(ranks[node]))
+
+
+def _free_ranks(view: StepView) -> list[int]:
+    """Per node the first rank that none of its children has."""
+    parents, ranks = view.step.tree.parents, view.step.tree.ranks or []
+    used: list[set[int]] = [set() for _ in parents]
     for node in range(1, view.n):
-        used_ranks[tree.parents[node]].add(tree.ranks[node])
-    for node, used in enumerate(used_ranks):
-        depth, rank = view.depths[node], 0
-        while rank in used:
+        used[parents[node]].add(ranks[node])
+    free = []
+    for found in used:
+        rank = 0
+        while rank in found:
             rank += 1
-        if depth < len(logprobs) and rank < limit and not isnan(logprobs[depth][rank]):
-            score = scores[node] + logprobs[depth][rank]
-            error = errors[node] + roundings[depth][rank] + FLOAT32_ULP * abs(score)
-            yield _Candidate(score, error, node, rank)
+        free.append(rank)
+    return free
 
 
 def _wrong_rows(table: Table) -> NDArray[np.bool_]:

@@ -94,7 +94,7 @@ def sibling_tokens(view: StepView) -> Iterator[Fault]:
 )
 def links(view: StepView) -> Iterator[Fault]:
     """The first-child and next-sibling links rebuild the parents: each node is reached once, a pad never."""
-    if view.step.retrieve is None or view.depths is None:
+    if view.step.retrieve is None or view.depths is None or view.children is not None:
         return
     if isinstance(view.walk, str):
         yield Fault(view.walk)
@@ -269,7 +269,7 @@ def _ragged_draft(draft: Draft, block_size: int | None) -> Iterator[Fault]:
 
 
 def _ragged_target(rows: TargetRows | FilteredRows, name: str) -> Iterator[Fault]:
-    widths = {len(row) for table in (rows.top_ids, rows.top_probs) for row in table or []}
+    widths = {*map(len, rows.top_ids or []), *map(len, rows.top_probs or [])}
     if len(widths) > 1 or 0 in widths:
         yield Fault(f"the rows of {name}.top_ids and top_probs hold {sorted(widths)} values, must be as many")
 

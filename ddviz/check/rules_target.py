@@ -13,8 +13,8 @@ from math import log
 import numpy as np
 
 from ddviz.check.rules import Fault, step_rule
-from ddviz.check.views import StepView, Table
-from ddviz.trace.schema import TargetRows
+from ddviz.check.views import StepView, Table, table_of
+from ddviz.trace.schema import FilteredRows, TargetRows
 from ddviz.tree import is_greedy
 
 MASS_TOLERANCE = 1e-4  # float32 sum of a row of the vocabulary
@@ -41,9 +41,9 @@ def target_rows(view: StepView) -> Iterator[Fault]:
     if target is None:
         return
     raw, filtered = target.raw, target.filtered
-    yield from _row_faults(view, "raw", raw.node_probs, view.raw_tops)
+    yield from _row_faults(view, "raw", raw, view.raw_tops)
     if filtered is not None:
-        yield from _row_faults(view, "filtered", filtered.node_probs, view.filtered_tops)
+        yield from _row_faults(view, "filtered", filtered, view.filtered_tops)
     for node, (token, row, margin) in enumerate(zip(raw.argmax, raw.top_ids, raw.margin, strict=True)):
         if margin is not None and margin < 0:
             yield Fault(f"target.raw.margin[{node}] = {margin:.6g}, must be >= 0", node)
@@ -126,36 +126,37 @@ def near_tie(view: StepView) -> Iterator[Fault]:
 
 
 def _row_faults(
-    view: StepView, name: str, own: list[float | None] | None, tops: tuple[Table, Table] | None
+    view: StepView, name: str, rows: TargetRows | FilteredRows, probs: Table | None
 ) -> Iterator[Fault]:
-    """own: node_probs, tops: best tokens and their probabilities."""
-    if tops is None:
+    """probs: top_probs as a table."""
+    if probs is None:
         return
-    ids, probs = tops
     known = np.where(np.isnan(probs), 0.0, probs)
     outside = ((known < 0) | (known > 1 + MASS_TOLERANCE)).any(axis=1)
-    rises = (np.diff(probs, axis=1) > 0).any(axis=1)
+    rises = (probs[:, 1:] > probs[:, :-1]).any(axis=1)
     heavy = known.sum(axis=1) > 1 + MASS_TOLERANCE
     for node in np.flatnonzero(outside | rises | heavy).tolist():
         says = "are not in [0, 1]" if outside[node] else "rise" if rises[node] else "sum to more than 1"
         yield Fault(f"target.{name}.top_probs[{node}] {says}", node)
-    if own is not None and view.depths is not None and view.n > 1:
-        yield from _other_probs(view, name, np.array(own, np.float64), ids, probs)
+    yield from _other_probs(view, name, rows)
 
 
-def _other_probs(view: StepView, name: str, own: Table, ids: Table, probs: Table) -> Iterator[Fault]:
-    """Nodes whose probability is not that of their token in their parent's row. own: [n]."""
-    tree = view.step.tree
-    above = np.array(tree.parents[1:])
-    child, place = np.nonzero(ids[above] == np.array(tree.tokens[1:], np.float64)[:, None])
-    found, listed = own[child + 1], probs[above[child], place]
-    for k in np.flatnonzero(np.abs(found - listed) > SAME_PROB * listed + 1e-7).tolist():
-        node = int(child[k]) + 1
-        yield Fault(
-            f"target.{name}.node_probs[{node}] = {found[k]:.6g}, in the row of its parent, node "
-            f"{tree.parents[node]}, token {tree.tokens[node]} has {listed[k]:.5g}",
-            node,
-        )
+def _other_probs(view: StepView, name: str, rows: TargetRows | FilteredRows) -> Iterator[Fault]:
+    """Nodes whose probability is not that of their token in their parent's row."""
+    tree, own = view.step.tree, rows.node_probs
+    if own is None or rows.top_ids is None or rows.top_probs is None or view.depths is None:
+        return
+    for node in range(1, view.n):
+        parent, token, found = tree.parents[node], tree.tokens[node], own[node]
+        if found is None or token not in rows.top_ids[parent]:
+            continue
+        listed = rows.top_probs[parent][rows.top_ids[parent].index(token)]
+        if listed is not None and abs(found - listed) > SAME_PROB * listed + 1e-7:
+            yield Fault(
+                f"target.{name}.node_probs[{node}] = {found:.6g}, in the row of its parent, node {parent}, "
+                f"token {token} has {listed:.5g}",
+                node,
+            )
 
 
 def _temperature(view: StepView) -> float | None:
@@ -165,18 +166,22 @@ def _temperature(view: StepView) -> float | None:
         found = np.append(found, list(_from_siblings(view)))
     if len(found) < LEAST_ROWS:
         return None
-    middle = float(np.median(found))
+    middle = float(np.sort(found)[len(found) // 2])
     return middle if (np.abs(found / middle - 1) < SAME_TEMPERATURE).all() else None
 
 
 def _from_tops(view: StepView) -> Table:
     """A temperature from the first and the last token of each row that both top lists have at one place."""
-    if view.raw_tops is None or view.filtered_tops is None:
+    target, probs, filtered = view.step.target, view.raw_tops, view.filtered_tops
+    if target is None or target.filtered is None or probs is None or filtered is None:
         return np.empty(0)
-    (ids, probs), (filtered_ids, filtered) = view.raw_tops, view.filtered_tops
-    width = min(ids.shape[1], filtered_ids.shape[1])
-    usable = ids[:, :width] == filtered_ids[:, :width]
-    usable &= (probs[:, :width] > LEAST_PROB) & (filtered[:, :width] > LEAST_PROB)
+    ids, filtered_ids = target.raw.top_ids, target.filtered.top_ids
+    if not filtered_ids:
+        return np.empty(0)
+    width = min(probs.shape[1], filtered.shape[1])
+    usable = (probs[:, :width] > LEAST_PROB) & (filtered[:, :width] > LEAST_PROB)
+    if ids != filtered_ids:
+        usable &= table_of(ids)[:, :width] == table_of(filtered_ids)[:, :width]
     nodes = np.flatnonzero(usable[:, 0])
     last = width - 1 - usable[nodes, ::-1].argmax(axis=1)
     spread = np.log(probs[nodes, 0] / probs[nodes, last])

@@ -20,11 +20,13 @@ from numpy.typing import NDArray
 
 from ddviz.analysis.batch import Places, may_share
 from ddviz.trace.reader import Trace
-from ddviz.trace.schema import Batch, FilteredRows, Header, Step, TargetRows
+from ddviz.trace.schema import Batch, Header, Step
 from ddviz.tree import depths_of, traverse
 
 FLOAT32_ULP = 2.0**-23
 Table = NDArray[np.float64]
+_LOWEST = 340  # -340 is below the least power of ten that float64 has, and 308 is the greatest
+_HALVES = 0.5 * 10.0 ** np.arange(-_LOWEST, 309, dtype=np.float64)  # np.power takes ten times as long
 
 
 class StepView:
@@ -33,11 +35,11 @@ class StepView:
     def __init__(self, header: Header, step: Step) -> None:
         self.header, self.step = header, step
 
-    @property
+    @cached_property
     def n(self) -> int:
         return len(self.step.tree.tokens)
 
-    @property
+    @cached_property
     def width(self) -> int:
         """T, of whichever array says so first."""
         step = self.step
@@ -76,11 +78,11 @@ class StepView:
         if retrieve is None:
             return list(enumerate(self.step.tree.parents[1:], start=1))
         for name, links in (("next_token", retrieve.next_token), ("next_sibling", retrieve.next_sibling)):
-            for node, link in enumerate(links):
-                if not -1 <= link < self.width:
-                    return f"{name}[{node}] = {link}, must be -1 or in [0, {self.width})"
+            if links and not (min(links) >= -1 and max(links) < self.width):
+                node = next(node for node, link in enumerate(links) if not -1 <= link < self.width)
+                return f"{name}[{node}] = {links[node]}, must be -1 or in [0, {self.width})"
         try:
-            return traverse(np.array(retrieve.next_token), np.array(retrieve.next_sibling))
+            return traverse(retrieve.next_token, retrieve.next_sibling)
         except ValueError as error:
             return str(error)
 
@@ -126,14 +128,16 @@ class StepView:
         return found
 
     @cached_property
-    def raw_tops(self) -> tuple[Table, Table] | None:
-        """Best tokens and their probabilities [n, m] of the raw rows; None = not recorded."""
-        return None if self.step.target is None else _tops(self.step.target.raw)
+    def raw_tops(self) -> Table | None:
+        """Probabilities [n, m] of the best tokens of the raw rows; None = not recorded."""
+        return None if self.step.target is None else table_of(self.step.target.raw.top_probs)
 
     @cached_property
-    def filtered_tops(self) -> tuple[Table, Table] | None:
+    def filtered_tops(self) -> Table | None:
         target = self.step.target
-        return None if target is None or target.filtered is None else _tops(target.filtered)
+        if target is None or target.filtered is None or target.filtered.top_probs is None:
+            return None
+        return table_of(target.filtered.top_probs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,14 +292,8 @@ class FolderView:
         return all(may_share(one.places, other.places, one.places.by_batch[id].batch) for id in both)
 
 
-def _tops(rows: TargetRows | FilteredRows) -> tuple[Table, Table] | None:
-    if rows.top_ids is None or rows.top_probs is None:
-        return None
-    return table_of(rows.top_ids), table_of(rows.top_probs)
-
-
 def table_of(rows: Sequence[Sequence[float | None]]) -> Table:
-    """Rows of one length as float64, null as NaN. Token ids are exact, too."""
+    """Rows of one length as float64, null as NaN."""
     shape = len(rows), len(rows[0])
     try:  # a third of the time that np.array takes, which looks at everything twice
         return np.fromiter(chain.from_iterable(rows), np.float64, shape[0] * shape[1]).reshape(shape)  # type: ignore[arg-type]
@@ -305,4 +303,7 @@ def table_of(rows: Sequence[Sequence[float | None]]) -> Table:
 
 def rounding(values: Table, digits: int = 5) -> Table:
     """Half a unit of the last of `digits` significant digits: how far a displayed value may be off."""
-    return np.where(values == 0, 0.0, 0.5 * 10.0 ** (np.floor(np.log10(np.abs(values))) - digits + 1))
+    powers = np.floor(np.log10(np.abs(values)))
+    known = np.isfinite(powers)  # not of 0 and NaN
+    halves = _HALVES[np.where(known, powers - digits + 1, 0).astype(np.intp) + _LOWEST]
+    return np.where(known, halves, np.where(values == 0, 0.0, np.nan))

@@ -68,13 +68,17 @@ def depths_of(parents: Sequence[int]) -> list[int] | None:
     return depths
 
 
-def traverse(next_token: NDArray[np.int64], next_sibling: NDArray[np.int64]) -> list[tuple[int, int]]:
+def traverse(
+    next_token: NDArray[np.int64] | list[int], next_sibling: NDArray[np.int64] | list[int]
+) -> list[tuple[int, int]]:
     """Walk the links from the root: [(node, parent), ...], depth first, the root not listed.
 
     Raises ValueError at a link out of range or a node met twice, so it ends on any input.
     """
     width = len(next_token)
-    first, following = next_token.tolist(), next_sibling.tolist()
+    first, following = (
+        links if isinstance(links, list) else links.tolist() for links in (next_token, next_sibling)
+    )
     seen = {0}
     order: list[tuple[int, int]] = []
     stack = [(first[0], 0)] if width else []
