@@ -134,7 +134,7 @@ def test_the_keyboard_walks_the_tree(browser, pages, traces):
         page.keyboard.press("ArrowUp")
         page.keyboard.press("Shift+ArrowLeft")
         assert page.evaluate("ddviz.view.state().node") == 0
-        assert page.locator(".ddviz-card").is_visible()
+        page.locator(".ddviz-card").wait_for()
 
 
 def test_up_and_down_walk_the_tree_wherever_the_focus_is_but_in_what_scrolls(browser, pages, traces):
@@ -312,7 +312,7 @@ def test_the_arrays_of_a_step_show_links_positions_and_mask(browser, pages, trac
         ]
         assert cells[0] == node["label"]
         assert cells[1:] == [str(number) for number in [*numbers, node["flat"]]]
-        assert page.locator("canvas.ddviz-mask").is_visible()
+        page.locator("canvas.ddviz-mask").wait_for()
         assert page.locator(".ddviz-odd").count() == 0
         rows.nth(3).click()
         assert page.evaluate("ddviz.view.state().node") == 3
@@ -451,7 +451,7 @@ def test_a_thousand_nodes_are_drawn_on_a_canvas(browser, pages):
     with watched_page(browser) as watched:
         page = watched.page
         open_page(page, pages["large"])
-        assert page.locator("canvas.ddviz-canvas").is_visible()
+        page.locator("canvas.ddviz-canvas").wait_for()
         assert page.locator("g.ddviz-node:visible .ddviz-label").count() == 0
         painted = page.locator("canvas.ddviz-canvas").evaluate(
             "(c) => c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some((v) => v > 0)"
@@ -789,7 +789,7 @@ def test_thousands_of_steps_load_in_pieces_and_the_scrubber_reaches_the_last(bro
                 "steps": [step_view(traces["sampled"], i) for i in range(12)],
             },
         )
-        wait_until(page, "view.state().steps === 3000", seconds=20)
+        wait_until(page, "view.state().steps === 3000")
         box = page.locator(".ddviz-chart").bounding_box()
         page.mouse.click(box["x"] + box["width"] - 1, box["y"] + 20)
         wait_until(page, "view.state().step >= 2990")

@@ -125,7 +125,7 @@ def test_the_charts_are_walked_by_key(browser, pages):
         settle(page, 39)
         page.keyboard.press("c")
         assert page.locator(".ddviz-figure").first.is_hidden()
-        assert page.locator(".ddviz-plot").is_visible()
+        page.locator(".ddviz-plot").wait_for()
 
 
 def test_charts_and_batch_exclude_each_other_and_the_link_brings_the_view_back(browser, pages):
@@ -136,7 +136,7 @@ def test_charts_and_batch_exclude_each_other_and_the_link_brings_the_view_back(b
         assert page.locator(".ddviz-plot").is_hidden()
         page.keyboard.press("b")
         assert page.locator("[data-chart=rank]").is_hidden()
-        assert page.locator(".ddviz-batch-pane").is_visible()
+        page.locator(".ddviz-batch-pane").wait_for()
         page.get_by_role("button", name="Charts of all steps (C)").click()
         assert page.locator(".ddviz-batch-pane").is_hidden()
         assert page.locator("[data-chart=rank]").is_visible()

@@ -116,7 +116,7 @@ def test_jump_buttons_name_what_they_stop_at(browser, pages):
     with watched_page(browser) as watched:
         open_page(watched.page, pages["sampled"])
         for name in ("Next low acceptance", "Next rejected top-1", "Next near-tie"):
-            assert watched.page.get_by_role("button", name=re.compile(name)).is_visible()
+            watched.page.get_by_role("button", name=re.compile(name)).wait_for()
 
 
 # Finding --------------------------------------------------------------------------------------------
