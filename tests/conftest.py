@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 from tests.browser import launched
@@ -60,3 +61,8 @@ def made_ready(engine: Any, seconds: float = 120) -> Any:
         assert time.monotonic() < deadline, f"still {engine.status()}; log {engine.log()}"
         time.sleep(0.01)
     return engine
+
+
+# how long an example takes says how busy the machine is
+hypothesis.settings.register_profile("ddviz", deadline=None)
+hypothesis.settings.load_profile("ddviz")

@@ -216,8 +216,8 @@ def test_a_server_that_dies_is_reported_its_trace_kept_and_another_started(start
     wait_until(lambda: engine.status().state != "off")
     wait_for(engine, "ready")
     engine.generate(request(), tmp_path / "y.ddviz")
+    wait_until(lambda: (tmp_path / "y.ddviz").exists() and load(tmp_path / "y.ddviz").end is not None)
     wait_for(engine, "ready")
-    assert load(tmp_path / "y.ddviz").end is not None
 
 
 def test_a_server_that_does_not_start_says_why(start):
