@@ -9,6 +9,7 @@ import json
 import shlex
 import signal
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -228,8 +229,6 @@ def doctor(args: argparse.Namespace) -> int:
 
 def _doctor_live(args: argparse.Namespace) -> int:
     """Findings as steps arrive, until a signal, or until the file that was named has its end."""
-    import time
-
     from ddviz.check.live import Watch, print_news
 
     path = args.trace

@@ -12,13 +12,12 @@ from typing import Any, NamedTuple
 import gradio as gr
 
 from ddviz.analysis.diff import Side, diff
-from ddviz.app.panels import QUIET, VIEWER_FUNCTIONS, notice_panel, script
-from ddviz.app.requests import Answer, answering, served
+from ddviz.app.panels import QUIET, notice_panel, stage_panel
+from ddviz.app.requests import Answer, answering
 from ddviz.app.session import Session
 from ddviz.app.traces import Entry
 from ddviz.errors import DdvizError
 from ddviz.trace import Trace
-from ddviz.viewer.html import assets
 
 WELCOME = "Pick two traces: of one prompt with two settings, say, or of two engines."
 
@@ -59,15 +58,7 @@ def show_pair(session: Session, a: str | None, b: str | None) -> list[Any]:
 
 def compare_panel(session: Session) -> gr.HTML:
     """Shows the two traces of its value {"a", "b", "nonce"}."""
-    functions = (*VIEWER_FUNCTIONS, compare_function)
-    return gr.HTML(
-        None,
-        html_template='<section class="ddviz-stage" aria-label="Two traces side by side"></section>',
-        js_on_load=script("compare_panel.js", before=assets().js + script("viewer_source.js")),
-        server_functions=[served(make(session)) for make in functions],
-        apply_default_css=False,
-        elem_classes="ddviz-viewer-panel",
-    )
+    return stage_panel(session, "Two traces side by side", "compare_panel.js", (compare_function,))
 
 
 def compare_function(session: Session) -> Callable[[Any], Answer]:

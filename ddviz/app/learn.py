@@ -10,8 +10,8 @@ from typing import Any
 
 import gradio as gr
 
-from ddviz.app.panels import VIEWER_FUNCTIONS, script
-from ddviz.app.requests import Answer, answering, served
+from ddviz.app.panels import stage_panel
+from ddviz.app.requests import Answer, answering
 from ddviz.app.session import Session
 from ddviz.errors import DdvizError
 from ddviz.learn.lesson import find_lesson
@@ -20,15 +20,8 @@ from ddviz.learn.page import course_json, learn_assets, lesson_json
 
 def learn_tab(session: Session) -> gr.HTML:
     """Build the tab."""
-    functions = (*VIEWER_FUNCTIONS, course_function, lesson_function)
-    return gr.HTML(
-        None,
-        html_template='<section class="ddviz-stage" aria-label="Learn"></section>',
-        js_on_load=script("learn_panel.js", before=learn_assets().js + script("viewer_source.js")),
-        server_functions=[served(make(session)) for make in functions],
-        apply_default_css=False,
-        elem_classes="ddviz-viewer-panel",
-    )
+    functions = (course_function, lesson_function)
+    return stage_panel(session, "Learn", "learn_panel.js", functions, learn_assets().js)
 
 
 def course_function(session: Session) -> Callable[[Any], Answer]:

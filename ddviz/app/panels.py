@@ -31,11 +31,28 @@ QUIET = {"show_progress": "hidden", "queue": False, "api_visibility": "private"}
 
 def viewer_panel(session: Session, label: str, value: Answer | None = None) -> gr.HTML:
     """Shows the trace that its value {"trace": id, "live": bool, "nonce": n} names; a new n draws anew."""
+    return stage_panel(session, label, "viewer_panel.js", value=value)
+
+
+def stage_panel(
+    session: Session,
+    label: str,
+    program: str,
+    more_functions: tuple[Callable[[Session], Callable[[Any], Answer]], ...] = (),
+    js: str | None = None,
+    value: Answer | None = None,
+) -> gr.HTML:
+    """A stage for viewers of traces.
+
+    program         the script that runs there, of this folder
+    more_functions  that it asks beside those of a viewer
+    js              what it builds on, None = the viewer's own
+    """
     return gr.HTML(
         value,
         html_template=f'<section class="ddviz-stage" aria-label="{label}"></section>',
-        js_on_load=script("viewer_panel.js", before=assets().js + script("viewer_source.js")),
-        server_functions=[served(make(session)) for make in VIEWER_FUNCTIONS],
+        js_on_load=script(program, before=(assets().js if js is None else js) + script("viewer_source.js")),
+        server_functions=[served(make(session)) for make in (*VIEWER_FUNCTIONS, *more_functions)],
         apply_default_css=False,
         elem_classes="ddviz-viewer-panel",
     )

@@ -57,7 +57,7 @@ class Lost(Struct, frozen=True, tag=True, array_like=True):
 class Ended(Struct, frozen=True, tag=True, array_like=True):
     rid: str
     event: schema.End
-    being_written: list[str] = []  # paths of the traces that other writers have open
+    being_written: list[str] = []  # paths of the other traces that the server has open
 
 
 Job = Begin | Prefilled | Stepped | Lost | Ended
