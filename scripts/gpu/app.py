@@ -24,12 +24,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from ddviz.check.doctor import examine, faults
 from ddviz.trace import Trace, load
 from scripts.gpu.checks import accept_length
+from scripts.gpu.checks.samples import QUICKSORT
 
-QUICKSORT = "Write a Python implementation of quicksort with comments."
 DDVIZ = (sys.executable, "-c", "import sys; from ddviz.cli import main; sys.exit(main())")
 PORT = 7979
 START_LIMIT_S, LIMIT_S = 300.0, 60.0
-CONTROL_BAR, VIEWER = 'aria-label="Engine"', 'aria-label="Live run"'  # in the components' templates
+CONTROL_BAR = 'aria-label="Engine"'  # in its component's template
 
 
 class Page:
