@@ -36,7 +36,7 @@ function createCharts(box, viewer) {
   }
 
   return {
-    rows: () => view.isOn() && scope.later("charts", CHARTS_EVERY, draw),
+    rows: () => view.isOn() && (drawn > 0 ? scope.later("charts", CHARTS_EVERY, draw) : draw()),
     goTo: mark,
     clear() {
       [figures, drawn] = [[], -1];

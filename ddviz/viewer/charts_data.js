@@ -167,7 +167,7 @@ function meanOf(values) {
 }
 
 function percent(share) {
-  return `${Math.round(100 * share)} %`;
+  return `${Math.round(100 * share)}\u00a0%`;
 }
 
 function trimmed(value) {

@@ -1,7 +1,9 @@
 // Stage 5: what remains of the step. The accepted path token by token (< and > walk it), the KV rows that move from
 // the tree's slots to the front, the tokens that join the text, and the bonus that becomes the next root.
 
-const [SLOT_WIDTH, SLOT_GAP, SLOTS_SHOWN] = [41, 46, 128]; // px between the two rows of slots
+const SLOT_GAP = 46; // px between the two rows of slots
+const [SLOTS_WIDE, SLOT_WIDTH, SLOT_NARROW] = [17, 41, 34]; // cells that have room as wide ones; px, as the CSS has them
+const FREE_RUN = 3; // slots beside each other, of which none is kept, from which on one cell stands for all
 
 function createCommitStage({ state }) {
   const box = make("div", "ddviz-in-commit");
@@ -59,26 +61,47 @@ function slotsSection(step, moment) {
   if (!commit || !arrays.slots) {
     return append(section, notRecorded("Which KV rows moved is not recorded for this step."));
   }
-  const shown = Math.min(step.nodes.length, SLOTS_SHOWN);
+  const moves = movesOf(step);
+  const cells = slotCells(step, moves);
+  const isNarrow = Math.max(cells.length, moves.length) > SLOTS_WIDE;
   const from = make("div", "ddviz-slots");
   from.setAttribute("role", "list");
   from.setAttribute("aria-label", "Slots of the tree");
-  for (let i = 0; i < shown; i++) from.append(slotCell(step, i, arrays.slots[i], moment));
+  from.append(
+    ...cells.map(([first, last]) =>
+      first === last ? slotCell(step, first, arrays.slots[first], moment) : freeCell(step, first, last),
+    ),
+  );
   const to = make("div", "ddviz-slots");
   to.setAttribute("role", "list");
   to.setAttribute("aria-label", "Slots after the commit");
-  const moves = movesOf(step);
   moves.forEach((move, k) => to.append(landingCell(step, move, k < moment + 1 && moment > 0)));
   const moved = moves.filter(({ from, to }) => from !== to).length;
   const says = moved
     ? `${moved} of ${moves.length} rows move, so that the committed rows stand at the front; the others are free again`
     : `all ${moves.length} rows stand where they belong already: nothing is copied, the others are free again`;
-  const arrows = moment > 0 ? moveArrows(step, moves.slice(0, moment + 1), shown) : moveArrows(step, [], shown);
-  const strip = append(make("div", "ddviz-slot-strip"), from, arrows, to);
-  append(section, strip, make("p", "ddviz-note-line", says));
-  if (shown < step.nodes.length)
-    append(section, make("p", "ddviz-note-line", `the first ${shown} of ${step.nodes.length} slots`));
-  return section;
+  const arrows = moveArrows(moves, moment > 0 ? moment + 1 : 0, cells, isNarrow ? SLOT_NARROW : SLOT_WIDTH);
+  const strip = isNarrow ? newScroller("", "KV slots before and after") : make("div");
+  strip.classList.add("ddviz-slot-strip");
+  strip.classList.toggle("ddviz-slots-narrow", isNarrow);
+  return append(section, append(strip, from, arrows, to), make("p", "ddviz-note-line", says));
+}
+
+// [[first, last]] nodes of each cell. In a large tree one cell stands for a run of slots that nobody keeps, so that
+// the rows that move, which may come from anywhere, are seen together.
+function slotCells({ nodes, path }, moves) {
+  const kept = new Set([...path, ...moves.map(({ node }) => node)]);
+  const cells = [];
+  for (let i = 0; i < nodes.length; i++) {
+    const last = cells[cells.length - 1];
+    if (last && !kept.has(i) && !kept.has(last[0])) last[1] = i;
+    else cells.push([i, i]);
+  }
+  const isLarge = nodes.length > SLOTS_WIDE;
+  return cells.flatMap(([first, last]) => {
+    if (isLarge && last - first + 1 >= FREE_RUN) return [[first, last]];
+    return Array.from({ length: last - first + 1 }, (_, k) => [first + k, first + k]);
+  });
 }
 
 // [{ from, to, node }]: slots, and the node whose slot it was, -1 = none of this step.
@@ -101,6 +124,15 @@ function slotCell(step, i, slot, moment) {
   );
 }
 
+function freeCell(step, first, last) {
+  const cell = make("div", "ddviz-slot ddviz-slot-free");
+  const count = last - first + 1;
+  cell.setAttribute("role", "listitem");
+  cell.dataset.node = Array.from({ length: count }, (_, k) => first + k).join(" ");
+  cell.title = `nodes ${first} to ${last}: ${count} slots, free again`;
+  return append(cell, make("b", "", `${first}–${last}`), make("span", "", `${count} free`));
+}
+
 function landingCell(step, { from, to, node }, isThere) {
   const cell = make("div", `ddviz-slot ddviz-slot-kept${isThere ? "" : " ddviz-waits"}`);
   cell.setAttribute("role", "listitem");
@@ -114,15 +146,16 @@ function landingCell(step, { from, to, node }, isThere) {
   );
 }
 
-function moveArrows(step, moves, shown) {
+// Of the first `count` moves, between cells that are `wide` px each.
+function moveArrows(moves, count, cells, wide) {
   const svg = makeSvg("svg", "ddviz-moves");
-  const width = Math.max(shown, step.commit.src_slots.length) * SLOT_WIDTH;
-  svg.setAttribute("width", width);
+  svg.setAttribute("width", Math.max(cells.length, moves.length) * wide);
   svg.setAttribute("height", SLOT_GAP);
   svg.setAttribute("aria-hidden", "true");
-  moves.forEach(({ from, to, node }, k) => {
-    if (node < 0 || node >= shown) return;
-    const [x0, x1] = [(node + 0.5) * SLOT_WIDTH, (k + 0.5) * SLOT_WIDTH];
+  moves.slice(0, count).forEach(({ from, to, node }, k) => {
+    if (node < 0) return;
+    const place = cells.findIndex(([first]) => first === node); // what moves has a cell of its own
+    const [x0, x1] = [(place + 0.5) * wide, (k + 0.5) * wide];
     const path = makeSvg("path", `ddviz-move${from === to ? " ddviz-move-stays" : ""}`);
     const [top, bottom, mid] = [2, SLOT_GAP - 3, SLOT_GAP / 2];
     path.setAttribute(

@@ -12,7 +12,7 @@ const ARRAY_ROWS = [
   ["slot", "KV slot", (step, i) => step.arrays.slots?.[i]],
 ];
 
-function createCompileStage({ root, commands }) {
+function createCompileStage({ root, commands, state }) {
   const box = make("div", "ddviz-in-compile");
   const mask = createMask(root, commands);
   let columns = [0, 0];
@@ -29,7 +29,7 @@ function createCompileStage({ root, commands }) {
     box.replaceChildren(...parts.filter(Boolean));
     mask.draw(step, columns, node);
     scrolled = null;
-    if (!quick) reveal(node);
+    if (!quick && state.node !== null) reveal(node); // one that the reader chose
   }
 
   // The node's column comes into view.

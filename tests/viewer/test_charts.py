@@ -76,6 +76,15 @@ def test_the_bars_say_what_the_steps_hold(browser, trace, pages, level):
         assert len(said(page, "times")) == 40 and "verify" in said(page, "times")[0]
 
 
+def test_charts_that_a_link_opens_are_there_with_the_first_steps(browser, pages):
+    with watched_page(browser) as watched:
+        page = watched.page
+        page.goto(f"{pages['light'].as_uri()}#panels=charts")
+        wait_until(page, "ddviz.view.state().drawMs !== null")
+        assert page.locator(".ddviz-charts-pane .ddviz-pane-head").inner_text().count("40 steps") == 1
+        assert all(page.locator(f"[data-chart={name}] [role=button]").count() for name in NAMES[:4])
+
+
 def test_each_chart_has_a_name_and_one_sentence(browser, trace, pages):
     with watched_page(browser) as watched:
         page = watched.page

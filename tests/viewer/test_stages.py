@@ -5,9 +5,10 @@ import dataclasses
 import msgspec
 import pytest
 
-from ddviz.viewer import step_view
+from ddviz.viewer import export_html, step_view
 from tests.browser import wait_until, watched_page
 from tests.synthetic import Setup, make_trace
+from tests.viewer.fixtures import write_trace
 from tests.viewer.test_browser import mount, open_page, settle
 
 pytestmark = pytest.mark.browser
@@ -327,6 +328,33 @@ def test_the_commit_walks_the_path_moves_slots_and_ends_with_the_next_root(brows
         settle(page, view["i"])
         assert page.locator(".ddviz-joining.ddviz-waits").count() == last - 1
         assert page.locator("g.ddviz-node.ddviz-accepted:not(.ddviz-ghost):visible").count() == 1
+
+
+@pytest.mark.parametrize("width", [1280, 1920])
+def test_all_rows_that_move_are_in_view_in_a_tree_of_64_nodes(browser, tmp_path, width):
+    trace = write_trace(tmp_path / "wide.ddviz", steps=8, budget=64, topk_cap=8, seed=2)
+    views = [step_view(trace, i) for i in range(len(trace.steps))]
+    view = max(views, key=lambda view: view["path"][-1])
+    assert view["path"][-1] > 20, "a row comes from beyond what the pane would show of all slots"
+    with watched_page(browser, width=width, height=800) as watched:
+        page = watched.page
+        open_page(page, export_html(trace, tmp_path / "wide.html"))
+        show(page, "commit", step=view["i"])
+        strip = page.locator(".ddviz-slot-strip").bounding_box()
+        moved = page.locator(".ddviz-move")
+        assert moved.count() == len(view["path"])
+        for row, node in zip(moved.all(), view["path"], strict=True):
+            box = row.bounding_box()
+            assert strip["x"] <= box["x"] and box["x"] + box["width"] <= strip["x"] + strip["width"]
+            source = page.locator(f".ddviz-slots >> nth=0 >> .ddviz-slot[data-node='{node}']").bounding_box()
+            assert box["x"] - 1 <= source["x"] + source["width"] / 2 <= box["x"] + box["width"] + 1
+        cells = page.locator(".ddviz-slots").first.locator(".ddviz-slot").all()
+        nodes = [int(node) for cell in cells for node in cell.get_attribute("data-node").split()]
+        assert nodes == list(range(len(view["nodes"]))), "every slot stands in a cell"
+        free = page.locator(".ddviz-slot-free").first
+        free.hover()
+        lit = page.locator("g.ddviz-node.ddviz-lit:visible")
+        assert lit.count() == len(free.get_attribute("data-node").split())
 
 
 def test_a_row_of_kv_from_the_wrong_slot_is_red(browser, traces):
