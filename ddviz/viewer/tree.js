@@ -5,6 +5,7 @@
 // (table.js), numbers (detail.js).
 
 const SVG_LIMIT = 300; // nodes; above, the canvas is faster
+const WALKED_BY = "[ and ]: parent and first child; up and down: nodes of a depth; Z: fold; left and right: other steps";
 
 function createTree(parent, viewer) {
   const { scope, root, commands, state: chosen } = viewer;
@@ -227,6 +228,7 @@ function newTreeFrame(parent) {
   const hint = make("div", "ddviz-hint", "there is more: drag to move, 0 shows all");
   stage.tabIndex = 0;
   stage.setAttribute("role", "tree");
+  stage.setAttribute("aria-description", WALKED_BY);
   append(pane, append(make("header", "ddviz-pane-head"), title, summary, tools), faults, stage);
 
   function write(step) {

@@ -2,6 +2,7 @@
 // they can be read.
 
 const READABLE_SCALE = 0.45;
+const UNSPOKEN = { "aria-level": null, "aria-posinset": null, "aria-setsize": null, "aria-expanded": null };
 
 // size: of the stage, which the tree keeps; asking the canvas would cost a page layout.
 function createCanvasTree(parent, palette, size) {
@@ -43,11 +44,11 @@ function createCanvasTree(parent, palette, size) {
     },
     mark(selected, hovered) {
       marks = [selected, hovered];
-      spoken.setAttribute("aria-label", selected ? describe(selected) : "no node selected");
-      spoken.setAttribute("aria-selected", String(selected !== null));
-      const expanded = selected ? expandedOf(selected) : null;
-      if (expanded === null) spoken.removeAttribute("aria-expanded");
-      else spoken.setAttribute("aria-expanded", expanded);
+      const says = selected ? spokenOf(selected) : { ...UNSPOKEN, "aria-label": "no node selected" };
+      for (const [name, value] of Object.entries({ ...says, "aria-selected": String(selected !== null) })) {
+        if (value === null) spoken.removeAttribute(name);
+        else spoken.setAttribute(name, value);
+      }
     },
     paint,
     elementOf: () => spoken,

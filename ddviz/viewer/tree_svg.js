@@ -22,7 +22,8 @@ function createSvgTree(parent) {
     draw(layout) {
       layout.edges.forEach((edge, k) => drawSvgEdge(edgePool.at(k), edge));
       edgePool.keep(layout.edges.length);
-      elements = new Map(layout.items.map((item, k) => [item.index, drawSvgNode(nodePool.at(k), item)]));
+      const items = inReadingOrder(layout.items);
+      elements = new Map(items.map((item, k) => [item.index, drawSvgNode(nodePool.at(k), item)]));
       nodePool.keep(layout.items.length);
     },
     move({ x, y, k, kx }) {
@@ -112,10 +113,8 @@ function drawSvgNode({ group, shape, label, note, track, bar, flaw }, item) {
   const { w, h, node, sign, status } = item;
   group.set("class", `ddviz-node ddviz-${status}${GHOSTS[item.ghost] ?? ""}${item.hidden ? " ddviz-is-folded" : ""}`);
   group.set("transform", `translate(${item.x} ${item.y})`);
-  group.set("aria-label", describe(item));
-  group.set("aria-level", item.depth + 1);
   group.set("data-node", item.index);
-  group.setOrRemove("aria-expanded", expandedOf(item));
+  for (const [name, value] of Object.entries(spokenOf(item))) group.setOrRemove(name, value);
   shape.set("d", outline(item));
   const baseline = baselineOf(item);
   label.write(sign ? `${sign} ${item.label}` : item.label);
@@ -177,9 +176,29 @@ function placeRing(ring, item) {
   ring.setAttribute("rx", item.status === "accepted" || item.status === "bonus" ? item.h / 2 + 3 : 7);
 }
 
-// "false" folded, "true" with something below it, null for a leaf.
-function expandedOf({ children, hidden }) {
-  return hidden ? "false" : children.length ? "true" : null;
+// A node before what hangs below it, siblings in link order: a screen reader finds them as a tree is read.
+function inReadingOrder(items) {
+  const [order, waiting] = [new Set(), items.slice(0, 1)];
+  while (waiting.length) {
+    const item = waiting.pop();
+    if (order.has(item)) continue;
+    order.add(item);
+    waiting.push(...item.children.toReversed());
+  }
+  for (const item of items) order.add(item); // of a damaged step, what no parent has
+  return [...order];
+}
+
+// What a tree item says of itself, by the WAI-ARIA tree pattern; null = not said.
+function spokenOf(item) {
+  const siblings = item.parent?.children ?? [item];
+  return {
+    "aria-label": describe(item),
+    "aria-level": String(item.depth + 1),
+    "aria-posinset": String(siblings.indexOf(item) + 1),
+    "aria-setsize": String(siblings.length),
+    "aria-expanded": item.hidden ? "false" : item.children.length ? "true" : null, // a leaf has nothing to fold
+  };
 }
 
 // One line for a screen reader.
