@@ -53,11 +53,12 @@ def engine_process(_one_engine_process: Any) -> Any:
 
 def made_ready(engine: Any, seconds: float = 120) -> Any:
     """Ends what a test left running, and starts the child again where a test left it dead."""
-    engine.stop()
+    for trace in engine.runs():
+        engine.stop(trace)
     if engine.status().state in ("off", "failed"):
         engine.restart()
     deadline = time.monotonic() + seconds
-    while engine.status().state != "ready":
+    while engine.status().state != "ready" or engine.runs():
         assert time.monotonic() < deadline, f"still {engine.status()}; log {engine.log()}"
         time.sleep(0.01)
     return engine

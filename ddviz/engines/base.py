@@ -139,7 +139,12 @@ class EngineStatus(Struct, frozen=True, kw_only=True):
 
 
 class Engine(Protocol):
-    """What the app asks of an engine, embedded or remote. None of the calls waits for the engine's work."""
+    """What the app asks of an engine, embedded or remote. None of the calls waits for the engine's work.
+
+    runs_at_once  requests that it takes at a time; with more than one, it is a `SharedEngine`
+    """
+
+    runs_at_once: int
 
     def status(self) -> EngineStatus: ...
 
@@ -162,6 +167,24 @@ class Engine(Protocol):
 
     def restart(self) -> None: ...
     def close(self) -> None: ...
+
+
+class SharedEngine(Engine, Protocol):
+    """An engine that runs several requests in turns. A request is named by its trace.
+
+    Without a trace, `status` and the control words are about the request that began last.
+    """
+
+    def status_of(self, trace: Path | None) -> EngineStatus:
+        """Where it stands for one who asked for this trace, or for nothing yet: others' runs don't show."""
+
+    def runs(self) -> list[Path]:
+        """The traces of the requests under way, oldest first."""
+
+    def pause(self, trace: Path | None = None) -> None: ...
+    def resume(self, trace: Path | None = None) -> None: ...
+    def step(self, trace: Path | None = None) -> None: ...
+    def stop(self, trace: Path | None = None) -> None: ...
 
 
 class Control:
@@ -206,9 +229,20 @@ class Control:
             if self.waiting:
                 on_wait()
             self._changed.wait_for(lambda: not self.waiting)
-            if self._paused and self._allowed:
-                self._allowed -= 1
+            self._take_allowed()
             return not self._stopped
+
+    def may_step(self) -> bool:
+        """Instead of `before_step`, for one who has other work: False while paused. Never blocks."""
+        with self._changed:
+            if self.waiting:
+                return False
+            self._take_allowed()
+            return True
+
+    def _take_allowed(self) -> None:
+        if self._paused and self._allowed:
+            self._allowed -= 1
 
     def _set(self, paused: bool | None = None, allow: int = 0, stopped: bool = False) -> None:
         with self._changed:

@@ -22,12 +22,16 @@ from ddviz.engines.base import BUSY, EngineOptions, EngineStatus, GenerateParams
 from ddviz.errors import EngineError
 
 LOG_LINES = 12
+ENDED_KEPT = 64  # requests that ended, whose status is remembered
+RUNS_AT_ONCE = 8  # requests that run in turns: each has KV of its own, and each slows the others down
 # Threads that wait sleep instead of spinning: a page that watches needs the cores too (docs/benchmarks.md).
 CALM = {"OMP_WAIT_POLICY": "PASSIVE"}
 
 
 class EngineProcess:
-    """An `Engine` in a child process. Starts at once; none of its calls waits for the engine's work."""
+    """A `SharedEngine` in a child process. Starts at once; no call waits for the engine's work."""
+
+    runs_at_once = RUNS_AT_ONCE
 
     def __init__(self, options: EngineOptions | None = None) -> None:
         self.options = options or EngineOptions()
@@ -36,7 +40,18 @@ class EngineProcess:
         self._start()
 
     def status(self) -> EngineStatus:
-        return self._status
+        with self._lock:
+            return self._status_of(self._last)
+
+    def status_of(self, trace: Path | None) -> EngineStatus:
+        """Where it stands for one who asked for this trace, or for nothing yet: others' runs don't show."""
+        with self._lock:
+            return self._status_of(None if trace is None else str(trace))
+
+    def runs(self) -> list[Path]:
+        """The traces of the requests under way, oldest first."""
+        with self._lock:
+            return [Path(trace) for trace in self._under_way()]
 
     def generate(self, params: GenerateParams, trace: Path) -> None:
         """Begin a request.
@@ -44,29 +59,39 @@ class EngineProcess:
         Raises DdvizError for values that make no sense, EngineError where the engine is not ready.
         """
         params.checked()
+        name = str(trace)
         with self._lock:
-            status = self._status
+            status, under_way = self._status, self._under_way()
             if status.state != "ready":
-                reason = (
-                    "it runs a request already" if status.state in BUSY else status.message or status.state
+                raise EngineError(f"the engine can't take a request now: {status.message or status.state}")
+            if name in under_way:
+                raise EngineError(f"the engine can't take a request now: it writes {name} already")
+            if len(under_way) >= self.runs_at_once:
+                raise EngineError(
+                    f"the engine can't take a request now: it runs {len(under_way)} already, "
+                    "as many as it takes; wait for one to end, or stop it"
                 )
-                raise EngineError(f"the engine can't take a request now: {reason}")
-            self._status = msgspec.structs.replace(
-                status, state="prefill", message="reading the prompt", trace=str(trace), error=None
+            ended = [trace for trace in self._requests if trace not in under_way]
+            for trace_of_old in ended[:-ENDED_KEPT]:
+                del self._requests[trace_of_old]
+            self._requests.pop(name, None)
+            self._requests[name] = msgspec.structs.replace(
+                status, state="prefill", message="reading the prompt", trace=name, error=None
             )
-        self._send({"do": "generate", "params": params, "trace": str(trace)})
+            self._last = name
+        self._send({"do": "generate", "params": params, "trace": name})
 
-    def pause(self) -> None:
-        self._send({"do": "pause"})
+    def pause(self, trace: Path | None = None) -> None:
+        self._tell("pause", trace)
 
-    def resume(self) -> None:
-        self._send({"do": "resume"})
+    def resume(self, trace: Path | None = None) -> None:
+        self._tell("resume", trace)
 
-    def step(self) -> None:
-        self._send({"do": "step"})
+    def step(self, trace: Path | None = None) -> None:
+        self._tell("step", trace)
 
-    def stop(self) -> None:
-        self._send({"do": "stop"})
+    def stop(self, trace: Path | None = None) -> None:
+        self._tell("stop", trace)
 
     def restart(self) -> None:
         """Kill the child and start another. A second call while one is under way does nothing."""
@@ -107,10 +132,31 @@ class EngineProcess:
         # together: a reader of the child before must not mistake this one's status for its own
         with self._lock:
             self._child, self._log = child, lines
-            self._status = EngineStatus(state="starting", message="starting the engine")
+            self._status = EngineStatus(state="starting", message="starting the engine")  # of the engine
+            self._requests: dict[str, EngineStatus] = {}  # by trace, oldest first
+            self._last: str | None = None  # the trace of the request that began last
         log = threading.Thread(target=self._read_log, args=(child, lines), daemon=True)
         log.start()
         threading.Thread(target=self._read_status, args=(child, log), daemon=True).start()
+
+    def _status_of(self, trace: str | None) -> EngineStatus:
+        """Of a request, as long as the engine lives; the lock is held."""
+        known = self._requests.get(trace) if trace is not None else None
+        if known is None:
+            return self._status
+        if self._status.state != "ready":  # it is gone
+            return msgspec.structs.replace(self._status, trace=trace)
+        return msgspec.structs.replace(known, model=self._status.model)
+
+    def _under_way(self) -> list[str]:
+        if self._status.state != "ready":
+            return []  # they ended with the child
+        return [trace for trace, status in self._requests.items() if status.state in BUSY]
+
+    def _tell(self, word: str, trace: Path | None) -> None:
+        name = self._last if trace is None else str(trace)
+        if name is not None:
+            self._send({"do": word, "trace": name})
 
     def _send(self, command: dict[str, object]) -> None:
         try:
@@ -130,8 +176,12 @@ class EngineProcess:
                 self._log.append(line.decode(errors="replace").rstrip())  # something printed to stdout
                 continue
             with self._lock:
-                if child is self._child:
+                if child is not self._child:
+                    continue
+                if status.trace is None:
                     self._status = status
+                else:
+                    self._requests[status.trace] = status
         code = child.wait()
         log.join(timeout=2)  # its last words are in
         with self._lock:

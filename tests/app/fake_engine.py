@@ -28,6 +28,8 @@ class FakeEngine:
     hostile  the text is made of tokens that would like to be executed
     """
 
+    runs_at_once = 1
+
     def __init__(self, step_s: float = 0.05, hostile: bool = False, prefill_s: float = 0.0) -> None:
         self.step_s, self.hostile, self.prefill_s = step_s, hostile, prefill_s
         self.calls: list[str] = []

@@ -162,7 +162,7 @@ def test_second_token_of_a_tree_is_distributed_as_the_target_says(llama, monkeyp
     run = llama._new_run(params, len(ids))
     draws = []
     with torch.inference_mode():
-        llama._prefill(run, ids, NoRecording(), None, Control())
+        list(llama._prefill(run, ids, NoRecording(), None, Control()))
         tree = llama.build(run, llama.draft(run))
         inputs = llama.compile(run, tree)
         forward, seen = llama.target.forward, []

@@ -41,7 +41,9 @@ class Run(NamedTuple):
 
 
 class ServerEngine(ABC):
-    """An `Engine` that is an SGLang server."""
+    """An `Engine` that is an SGLang server. It runs others' requests too, but of this app one at a time."""
+
+    runs_at_once = 1
 
     def __init__(self, traces: Path, remedy: str) -> None:
         self.traces = traces  # the server's trace folder

@@ -1,21 +1,24 @@
 """The embedded engine as a process: `python -m ddviz.engines.torch_engine '{"dtype": "float32"}'`.
 
 In:  commands on stdin, one JSON object a line: {"do": "generate", "params": {...}, "trace": PATH}, or
-     {"do": "pause" | "resume" | "step" | "stop"}.
-Out: EngineStatus on stdout, one JSON object a line, at every change; the trace file; a log on stderr.
+     {"do": "pause" | "resume" | "step" | "stop", "trace": PATH}.
+Out: EngineStatus on stdout, one JSON object a line, at every change, of the engine (without a trace) or of a
+     request (with its trace); the trace files; a log on stderr.
 Not here: who starts it and reads it (engines/process.py).
 
-When stdin ends, the app is gone: a running request is finished, a paused one is stopped, then the process
-exits. So the app's death costs no trace, and none is left running for ever.
+Several requests run in turns: a step of each, in the order in which they came. When stdin ends, the app is
+gone: running requests are finished, paused ones are stopped, then the process exits. So the app's death costs
+no trace, and none is left running for ever.
 """
 
 import queue
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -29,54 +32,49 @@ class Command(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     trace: str | None = None
 
 
-class Reporter:
-    """Prints the status whenever it changes. Thread-safe; a reader that went away is no error."""
+class Request(NamedTuple):
+    params: GenerateParams
+    trace: str
+    control: Control
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._encoder = msgspec.json.Encoder()
-        self.status = EngineStatus(state="starting", message="starting the engine")
+
+_printing = threading.Lock()
+_encoder = msgspec.json.Encoder()
+
+
+class Reporter:
+    """Prints the status of the engine or of a request at every change; a reader that left is no error."""
+
+    def __init__(self, trace: str | None = None) -> None:
+        self.status = EngineStatus(state="starting", message="starting the engine", trace=trace)
 
     def __call__(
         self, state: State, message: str = "", progress: float | None = None, **changes: object
     ) -> None:
-        with self._lock:
-            self.status = msgspec.structs.replace(
-                self.status, state=state, message=message, progress=progress, **changes
-            )
+        self.status = msgspec.structs.replace(
+            self.status, state=state, message=message, progress=progress, **changes
+        )
+        with _printing:
             try:
-                sys.stdout.buffer.write(self._encoder.encode(self.status) + b"\n")
+                sys.stdout.buffer.write(_encoder.encode(self.status) + b"\n")
                 sys.stdout.buffer.flush()
             except (BrokenPipeError, ValueError):
                 pass
 
 
-class ReportedControl(Control):
-    """Says when it waits and when it goes on."""
-
-    def __init__(self, report: Reporter) -> None:
-        super().__init__()
-        self._report = report
-
-    def before_step(self, on_wait: Callable[[], None] = lambda: None) -> bool:
-        goes_on = super().before_step(lambda: self._report("paused", "paused before the next step"))
-        if self._report.status.state != "running" and goes_on:
-            self._report("running", "generating")
-        return goes_on
-
-
 class Server:
-    """One request at a time, in a thread of its own; the main thread reads commands."""
+    """Requests run in a thread of their own; the main thread reads commands."""
 
     def __init__(self, options: EngineOptions) -> None:
         self.options = options
         self.report = Reporter()
-        self.control = Control()
-        self.requests: queue.SimpleQueue[tuple[GenerateParams, Path, Control] | None] = queue.SimpleQueue()
+        self.controls: dict[str, Control] = {}  # of the requests under way, by trace
+        self.requests: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
+        self.told = threading.Event()  # a command came since the last round
         self.failed = False
 
     def work(self) -> None:
-        """Load, then run requests until None comes."""
+        """Load, then run requests until None comes and all have ended."""
         try:
             from ddviz.engines.torch_engine.loading import load_engine, model_info
 
@@ -89,26 +87,57 @@ class Server:
             self.fail(f"the engine could not load: {type(error).__name__}: {error}")
             return
         self.report("ready", "ready", model=model_info(engine))
-        while (request := self.requests.get()) is not None:
-            self.run(engine, *request)
+        self.take_turns(engine)
 
-    def run(self, engine, params: GenerateParams, trace: Path, control: Control) -> None:  # type: ignore[no-untyped-def]
+    def take_turns(self, engine: Any) -> None:
+        """Round after round, one step of each request; sleeps while there is none that may step."""
+        under_way: deque[Iterator[bool]] = deque()
+        is_open = True
+        while is_open or under_way:
+            self.told.clear()
+            while not self.requests.empty():
+                request = self.requests.get()
+                is_open &= request is not None
+                if request is not None:
+                    under_way.append(self.run(engine, request))
+            is_busy = False
+            for _ in range(len(under_way)):
+                turns = under_way.popleft()
+                stepped = next(turns, None)
+                if stepped is not None:
+                    under_way.append(turns)
+                is_busy |= stepped is not False
+            if not is_busy and (is_open or under_way):
+                self.told.wait()
+
+    def run(self, engine: Any, request: Request) -> Iterator[bool]:
+        """A request in turns. Yields after each whether it did anything; False while it is paused."""
         from ddviz.engines.torch_engine.record import Recording
 
-        def on_prefill(done: int, total: int) -> None:
-            self.report("prefill", f"reading the prompt, {total} tokens", done / total)
+        params, trace, control = request
+        report, error = Reporter(trace), None
 
-        error = None
-        self.report("prefill", "reading the prompt", 0.0, trace=str(trace), error=None)
+        def on_prefill(done: int, total: int) -> None:
+            report("prefill", f"reading the prompt, {total} tokens", done / total)
+
+        report("prefill", "reading the prompt", 0.0)
         try:
-            with Recording(trace) as record:
-                engine.generate(params, record, control, on_prefill)
+            with Recording(Path(trace)) as record:
+                for is_before_step in engine.turns(params, record, control, on_prefill):
+                    yield True
+                    while is_before_step and not control.may_step():
+                        if report.status.state != "paused":
+                            report("paused", "paused before the next step")
+                        yield False
+                    if is_before_step and report.status.state != "running" and not control.stopped:
+                        report("running", "generating")
         except DdvizError as refused:
             error = str(refused)
         except Exception as broken:
             traceback.print_exc()
             error = f"the engine failed: {type(broken).__name__}: {broken}"
-        self.report("ready", "ready", error=error)
+        self.controls.pop(trace, None)
+        report("ready", "ready", error=error)
 
     def fail(self, message: str) -> None:
         self.failed = True
@@ -117,12 +146,14 @@ class Server:
     def obey(self, command: Command) -> None:
         match command.do:
             case "generate" if command.params and command.trace:
-                self.control = ReportedControl(self.report)
-                self.requests.put((command.params, Path(command.trace), self.control))
+                control = self.controls[command.trace] = Control()
+                self.requests.put(Request(command.params, command.trace, control))
             case "generate":
                 print("generate without params or trace", file=sys.stderr)
             case "pause" | "resume" | "step" | "stop" as word:
-                getattr(self.control, word)()
+                if (control := self.controls.get(command.trace or "")) is not None:
+                    getattr(control, word)()
+        self.told.set()
 
     def serve(self) -> int:
         worker = threading.Thread(target=self.work, name="engine")
@@ -133,8 +164,10 @@ class Server:
                 self.obey(decoder.decode(line))
             except msgspec.MsgspecError as error:
                 print(f"command not understood: {error}", file=sys.stderr)
-        self.control.abandon()
+        for control in list(self.controls.values()):
+            control.abandon()
         self.requests.put(None)
+        self.told.set()
         worker.join()
         return 1 if self.failed else 0
 

@@ -1,5 +1,7 @@
 """A request from its prompt to its end: prepare -> prefill -> steps until it is finished or stopped.
 
+It can halt before each step, so that one thread runs several requests in turns (`turns`).
+
 In:  GenerateParams, a Control, a step recorder.
 Out: Result; and the trace, written by the recorder.
 Not here: a step and its stages (step.py), loading (models.py), what a step's record holds (record.py), the
@@ -8,7 +10,8 @@ process around it (__main__.py).
 
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import closing
 from typing import Any
 
 import msgspec
@@ -28,7 +31,7 @@ PREFILL_CHUNK = 512  # tokens a prefill forward takes, so that progress shows an
 
 
 class TorchEngine(StepEngine):
-    """Runs requests one at a time on a loaded pair."""
+    """Runs requests on a loaded pair, one forward at a time."""
 
     name = "torch_engine"
     fault: str | None = None
@@ -51,7 +54,6 @@ class TorchEngine(StepEngine):
     def device(self) -> str:
         return device_name(self.target.device)
 
-    @torch.inference_mode()
     def generate(
         self,
         params: GenerateParams,
@@ -66,15 +68,37 @@ class TorchEngine(StepEngine):
         pass through.
         """
         record, control = record or NoRecording(), control or Control()
+        with closing(self.turns(params, record, control, on_prefill)) as turns:
+            while True:
+                try:
+                    is_before_step = next(turns)
+                except StopIteration as end:
+                    return end.value
+                if is_before_step:
+                    control.before_step()
+
+    @torch.inference_mode()
+    def turns(
+        self,
+        params: GenerateParams,
+        record: Recording | NoRecording,
+        control: Control,
+        on_prefill: Callable[[int, int], None] | None = None,
+    ) -> Generator[bool, None, Result]:
+        """As `generate`, but halting wherever another request may have its turn.
+
+        Yields True before each step, which is for the caller to allow (Control.may_step), False between two
+        parts of the prompt. Closed before its end, it ends its trace as stopped.
+        """
         prompt_ids, text = self.prepare(params)
         run = self._new_run(_seeded(params), len(prompt_ids))
         record.begin(self, run, prompt_ids, text)
         try:
-            self._prefill(run, prompt_ids, record, on_prefill, control)
-            result = self._decode(run, record, control)
+            yield from self._prefill(run, prompt_ids, record, on_prefill, control)
+            result = yield from self._decode(run, record, control)
         except TraceError:
             raise  # nothing more can be written
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, GeneratorExit):
             record.end(run, "stopped")
             raise
         except Exception as error:
@@ -99,15 +123,18 @@ class TorchEngine(StepEngine):
             )
         return prompt_ids, text
 
-    def _decode(self, run: Run, record: Recording | NoRecording, control: Control) -> Result:
+    def _decode(
+        self, run: Run, record: Recording | NoRecording, control: Control
+    ) -> Generator[bool, None, Result]:
         start, accept_lengths = time.perf_counter(), []
         reason = run.finished() if run.output else "stopped"
         while reason is None:
-            if control.before_step():
+            yield True
+            if control.stopped:
+                reason = "stopped"
+            else:
                 accept_lengths.append(self._step(run, record))
                 reason = run.finished()
-            else:
-                reason = "stopped"
         return Result(run.output, reason, run.steps, accept_lengths, time.perf_counter() - start)
 
     def _new_run(self, params: GenerateParams, prompt_len: int) -> Run:
@@ -131,7 +158,7 @@ class TorchEngine(StepEngine):
         record: Recording | NoRecording,
         on_prefill: Callable[[int, int], None] | None,
         control: Control,
-    ) -> None:
+    ) -> Generator[bool, None, None]:
         """Read the prompt in chunks; the first output token is sampled from its last row.
 
         Stopped on the way, it leaves no output.
@@ -149,6 +176,8 @@ class TorchEngine(StepEngine):
                 self.drafter.append_context(self.features(), run.draft_cache)
             if control.stopped:
                 return
+            if begin + PREFILL_CHUNK < len(prompt_ids):
+                yield False
         tree = root_alone(prompt_ids[-1])
         first = self._accept(
             run, tree, compile_ddtree_retrieve(tree.parents), self.target.logits(hidden[-1:])
