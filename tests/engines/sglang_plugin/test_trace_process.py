@@ -11,7 +11,7 @@ import torch
 
 from ddviz.check.doctor import examine
 from ddviz.engines.sglang_plugin.tracing import process
-from ddviz.engines.sglang_plugin.tracing.jobs import Begin, Ended, Job, Row, Stepped
+from ddviz.engines.sglang_plugin.tracing.jobs import Begin, Ended, Job, Layout, Row, Stepped
 from ddviz.engines.sglang_plugin.tracing.process import Tokenizer, WriterProcesses, token_bytes_of
 from ddviz.engines.sglang_plugin.tracing.ring import Ring
 from ddviz.engines.sglang_plugin.tracing.slots import Slots
@@ -22,6 +22,7 @@ from tests.engines.sglang_plugin.test_tracing import Engine, request
 from tests.trace.runs import header
 
 NO_TOKENIZER = Tokenizer("", False)
+NO_ARRAYS = Layout.of(()).encoded
 
 
 @pytest.fixture
@@ -68,8 +69,7 @@ def test_a_killed_server_leaves_every_step_that_it_had_told(tmp_path):
         "engine.prefill([req])\n"
         "for _ in range(12):\n"
         "    engine.settle([req], *engine.launch([req]))\n"
-        "wait_until(lambda: writer._writers[0]._jobs.empty())\n"
-        "time.sleep(0.2)  # the feeder's last write\n"
+        "wait_until(lambda: not writer._writers[0]._outbox.behind)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], cwd=Path(__file__).parents[3], check=False)
@@ -147,8 +147,8 @@ def test_requests_are_shared_out_among_writers_and_each_is_told_of_the_others_fi
     writers = WriterProcesses(slots, NO_TOKENIZER)
     for rid in "abc":
         writers.put(begin(rid))
-    writers.put(Stepped(slots.take(), [], [row("a"), row("b"), row("c")], {}))
-    writers.put(Stepped(slots.take(), [], [row("b")], {}))
+    writers.put(Stepped(slots.take(), NO_ARRAYS, [row("a"), row("b"), row("c")], {}))
+    writers.put(Stepped(slots.take(), NO_ARRAYS, [row("b")], {}))
     writers.put(Ended("a", End(finish_reason="stop", output_ids=[], steps=0)))
     writers.put(begin("d"))  # goes where there is less to do
     first, second = (writer.told for writer in writers._writers)
@@ -168,7 +168,7 @@ def test_a_writer_that_died_gives_its_slots_back(tmp_path):
     writers._writers[1]._process.kill()
     writers._writers[1]._process.wait()
     for _ in range(12):  # far more steps than slots
-        writers.put(Stepped(slots.take(), [], [row("b")], {}))
+        writers.put(Stepped(slots.take(), NO_ARRAYS, [row("b")], {}))
         wait_until(lambda: b"\0\0" in states(slots))
     wait_until(lambda: set(states(slots)) == {b"\0\0"})
     writers.close(30)

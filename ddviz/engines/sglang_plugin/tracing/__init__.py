@@ -6,9 +6,10 @@
     ddtree_step.py  the same of DDTREE     notes.py      what it keeps, read and packed by two CUDA graphs
     builtin/        the same of SGLang's own algorithms, which hooks watch
     reading.py      what is read from a step's buffers on the device, before they are used again
+    clock.py        stage times
     read_rows.py    the kernel that passes over a row of logits once
     ring.py         copies a step's arrays into pinned memory that the writers' processes share (slots.py)
-    process.py      those processes, and the pipes through which they get jobs (jobs.py)
+    process.py      those processes, and the pipes (outbox.py) through which they get jobs (jobs.py)
     writer.py       turns copied bytes into events of the trace
     steps.py        arrays of one step -> schema.Step
     rotation.py     keeps the folder within its limit

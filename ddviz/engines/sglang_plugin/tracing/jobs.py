@@ -3,6 +3,10 @@
 Not here: the arrays of a step, which lie in shared memory (slots.py).
 """
 
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import msgspec
 from msgspec import Struct
 
 from ddviz.engines.sglang_plugin.tracing.steps import HostFacts
@@ -31,6 +35,19 @@ class Array(Struct, frozen=True, array_like=True):
     whole: bool  # a row for each request of the batch; else one for each that is traced
 
 
+class Layout(NamedTuple):
+    """Arrays that follow each other in a slot."""
+
+    arrays: tuple[Array, ...]
+    size: int  # bytes of all
+    encoded: msgspec.Raw  # the arrays as a job says them
+
+    @classmethod
+    def of(cls, arrays: Iterable[Array]) -> "Layout":
+        arrays = tuple(arrays)
+        return cls(arrays, sum(a.size for a in arrays), msgspec.Raw(msgspec.msgpack.encode(arrays)))
+
+
 class Row(Struct, frozen=True, array_like=True):
     """One traced request of one step, and what became of it."""
 
@@ -43,7 +60,7 @@ class Row(Struct, frozen=True, array_like=True):
 
 class Stepped(Struct, frozen=True, tag=True, array_like=True):
     slot: int
-    layout: list[Array]
+    layout: msgspec.Raw  # tuple[Array, ...]: the same in most steps, and encoded once
     rows: list[Row]
     times_us: dict[str, float]
 

@@ -13,7 +13,7 @@ import torch
 
 from ddviz.engines.base import TARGET_TOP
 from ddviz.engines.sglang_plugin.step_buffers import StageGraphs, StepBuffers
-from ddviz.engines.sglang_plugin.tracing.jobs import Array
+from ddviz.engines.sglang_plugin.tracing.jobs import Layout
 from ddviz.engines.sglang_plugin.tracing.read_rows import RowFacts, read_rows
 from ddviz.engines.sglang_plugin.tracing.reading import mask_cells, raw_statistics
 from ddviz.engines.sglang_plugin.tracing.ring import array_of, as_bytes
@@ -36,7 +36,7 @@ class Notes:
         self._node_logits = torch.empty((steps.bs, width), device=device)
         self._packed = torch.empty(steps.bs * row_bytes, dtype=torch.uint8, device=device)
         self._rows = torch.arange(steps.bs, device=device)
-        self._layouts: dict[int, list[Array]] = {}
+        self._layouts: dict[int, Layout] = {}
         self._graphs = StageGraphs()
         self._logits: torch.Tensor | None = None  # [n, V], the one that graphs read
 
@@ -54,11 +54,11 @@ class Notes:
         else:  # an eager forward has them elsewhere
             self._read(step, logits)
 
-    def pack(self, step: StepBuffers, mask: torch.Tensor) -> tuple[list[Array], torch.Tensor]:
+    def pack(self, step: StepBuffers, mask: torch.Tensor) -> tuple[Layout, torch.Tensor]:
         """Everything of the step, after commit: layout, and the bytes."""
         self._graphs.run(self._pack, step, mask)
         layout = self._layouts[step.bs]
-        return layout, self._packed[: sum(array.size for array in layout)]
+        return layout, self._packed[: layout.size]
 
     def _read(self, step: StepBuffers, logits: torch.Tensor) -> None:
         read_rows(logits, self._facts.first(logits.shape[0]))
@@ -70,7 +70,10 @@ class Notes:
 
     def _pack(self, step: StepBuffers, mask: torch.Tensor) -> None:
         arrays = self._arrays(step, mask)
-        self._layouts[step.bs] = [array_of(name, tensor, whole=True) for name, tensor in arrays.items()]
+        if step.bs not in self._layouts:
+            self._layouts[step.bs] = Layout.of(
+                array_of(name, tensor, whole=True) for name, tensor in arrays.items()
+            )
         packed = torch.cat([as_bytes(tensor) for tensor in arrays.values()])
         self._packed[: packed.numel()].copy_(packed)
 

@@ -12,20 +12,19 @@ makes more: there are several, each with requests of its own.
 
 import logging
 import os
-import queue
 import select
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 import ddviz
-from ddviz.engines.sglang_plugin.tracing.jobs import Begin, Ended, Job, Stepped
+from ddviz.engines.sglang_plugin.tracing.jobs import Begin, Ended, Job, Row, Stepped
+from ddviz.engines.sglang_plugin.tracing.outbox import Outbox
 from ddviz.engines.sglang_plugin.tracing.slots import Slots
 from ddviz.engines.sglang_plugin.tracing.writer import TraceWriter
 
@@ -66,8 +65,11 @@ class WriterProcesses:
                 self._open[job.rid] = min(range(len(self._writers)), key=busy.count), job.path
                 self._writer_of(job.rid).put(job)
             case Stepped():
-                for reader, writer in enumerate(self._writers):
-                    if rows := [row for row in job.rows if self._reader_of(row.rid) == reader]:
+                shares: list[list[Row]] = [[] for _ in self._writers]
+                for row in job.rows:
+                    shares[self._reader_of(row.rid)].append(row)
+                for reader, (writer, rows) in enumerate(zip(self._writers, shares, strict=True)):
+                    if rows:
                         writer.put(msgspec.structs.replace(job, rows=rows))
                     else:
                         self._slots.free(job.slot, reader)
@@ -109,11 +111,10 @@ class WriterProcess:
             env={**os.environ, "PYTHONPATH": path},
             start_new_session=True,  # a Ctrl-C is for the server, which then closes the pipe
         )
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._pipe: BinaryIO = self._process.stdin
+        assert self._process.stdin is not None
+        self._outbox = Outbox(self._process.stdin)
+        self._gone = False
         self._encode = msgspec.msgpack.Encoder().encode
-        self._jobs: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._feed, name="ddviz-trace-feeder", daemon=True)
 
     def wait(self) -> None:
         """Until it is ready. RuntimeError where it does not start."""
@@ -121,35 +122,29 @@ class WriterProcess:
         readable, _, _ = select.select([self._process.stdout], [], [], START_LIMIT_S)
         if not readable or self._process.stdout.read(1) != READY:
             raise RuntimeError("a process that writes traces did not start")
-        self._thread.start()
 
     def kill(self) -> None:
         self._process.kill()
         self._process.wait()
 
     def put(self, job: Job) -> None:
-        if self._thread.is_alive():
-            self._jobs.put(self._encode(job))
-        elif isinstance(job, Stepped):
-            self._slots.free(job.slot, self._reader)
-
-    def close(self, timeout: float | None = None) -> None:
-        """Until all jobs are written and the process has ended."""
-        self._jobs.put(None)
-        self._thread.join(timeout)
-        self._process.wait(timeout)
-
-    def _feed(self) -> None:
+        if self._gone:
+            if isinstance(job, Stepped):
+                self._slots.free(job.slot, self._reader)
+            return
+        encoded = self._encode(job)
         try:
-            while (job := self._jobs.get()) is not None:
-                self._pipe.write(len(job).to_bytes(_LENGTH, "little") + job)
-                if self._jobs.empty():
-                    self._pipe.flush()
-            self._pipe.close()
+            self._outbox.send(len(encoded).to_bytes(_LENGTH, "little") + encoded)
         except BrokenPipeError:
+            self._gone = True
             logger.error("ddviz: a process that writes traces has ended; its requests are traced no more")
             for slot in range(self._slots.count):
                 self._slots.free(slot, self._reader)
+
+    def close(self, timeout: float | None = None) -> None:
+        """Until all jobs are written and the process has ended."""
+        self._outbox.close(timeout)
+        self._process.wait(timeout)
 
 
 def main(arguments: list[str]) -> None:

@@ -9,9 +9,9 @@ that.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
 
 from ddviz.trace import schema
@@ -24,8 +24,7 @@ Part = TypeVar("Part")
 _SHOWN = {"top_logprobs", "raw_top_probs", "raw_entropy", "raw_logsumexp", "filtered_top_probs"}
 
 
-@dataclass(frozen=True, slots=True)
-class HostFacts:
+class HostFacts(msgspec.Struct, frozen=True, array_like=True):
     """What the scheduler knew of a row's step when it was launched."""
 
     index: int

@@ -11,8 +11,8 @@ Not here: what is read from the tensors (reading.py), which requests are traced 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ import torch
 from ddviz.engines.sglang_plugin.batch import AcceptedBatch, TreeBatch
 from ddviz.engines.sglang_plugin.step_buffers import StepBuffers
 from ddviz.engines.sglang_plugin.tracing import reading
+from ddviz.engines.sglang_plugin.tracing.clock import Clock
 from ddviz.engines.sglang_plugin.tracing.ring import Copied
 from ddviz.engines.sglang_plugin.tracing.steps import HostFacts
 from ddviz.trace import schema
@@ -51,11 +52,11 @@ class NoStep:
     def sampled(self, *tensors: torch.Tensor | slice) -> None: ...
     def launched(self, result: Any, graph: bool) -> None: ...
 
-    @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        yield
+    def stage(self, name: str) -> AbstractContextManager[None]:
+        return NOTHING
 
 
+NOTHING = nullcontext()
 NO_STEP = NoStep()
 
 
@@ -66,10 +67,7 @@ class Pending:
     copied: Copied | None
     lost: str  # why it is not, where it is not copied
     rows: list[tuple[Traced, HostFacts]]
-    events: list[tuple[str, torch.cuda.Event, torch.cuda.Event]]
-
-    def times_us(self) -> dict[str, float]:
-        return {name: round(1000 * begin.elapsed_time(end), 1) for name, begin, end in self.events}
+    clock: Clock  # its last mark comes after the copy
 
 
 def harmless(method: Callable[..., None]) -> Callable[..., None]:
@@ -104,9 +102,9 @@ class TracedStep(NoStep):
         self._row_list, self._traced = rows, traced
         self._rows = tracer.on_device(rows, batch.seq_lens.device)
         self._kept: dict[str, torch.Tensor] = {}
-        self._events: list[tuple[str, torch.cuda.Event, torch.cuda.Event]] = []
         self._sampled: list[dict[str, torch.Tensor]] = []
-        self._ended: torch.cuda.Event | None = None  # where the stage before ended
+        self._clock = tracer.clock(batch.seq_lens.device)
+        self._clock.mark()
 
     @harmless
     def adjusted(self, logits: torch.Tensor, tree: reading.Linked) -> None:
@@ -141,14 +139,6 @@ class TracedStep(NoStep):
         statistics = reading.filtered_statistics(probs, tree, rows)
         self._sampled.append({**statistics, **draw, "coins": coins[rows], "final_coin": final_coins[rows]})
 
-    @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        begin = self._ended or self._mark()
-        yield
-        self._ended = self._mark()
-        if begin is not None and self._ended is not None:
-            self._events.append((name, begin, self._ended))
-
     def launched(self, result: Any, graph: bool) -> None:
         """Copy all that was kept towards the host; hang what is known on the result."""
         self._copy()
@@ -157,7 +147,8 @@ class TracedStep(NoStep):
             for request in self._traced:
                 request.steps += 1
             rows = list(zip(self._traced, facts, strict=True))
-            result.ddviz_step = Pending(self._copied, self._why_lost(), rows, self._events)
+            self._clock.mark()
+            result.ddviz_step = Pending(self._copied, self._why_lost(), rows, self._clock)
 
     @harmless
     def _copy(self) -> None:
@@ -179,22 +170,16 @@ class TracedStep(NoStep):
         return "tracing failed, see the server's log" if self.broken else RING_FULL
 
     def _facts(self, graph: bool) -> list[HostFacts]:
+        reqs, batch_id = self._batch.reqs, int(self._batch.forward_iter or 0)
         return [
             HostFacts(
                 index=request.steps,
-                batch_id=int(self._batch.forward_iter or 0),
-                batch_size=len(self._batch.reqs),
+                batch_id=batch_id,
+                batch_size=len(reqs),
                 row=row,
                 graph=graph,
-                reserved_len=int(self._batch.reqs[row].kv.kv_allocated_len),
+                reserved_len=int(reqs[row].kv.kv_allocated_len),
                 row_width=self.tracer.row_width,
             )
             for row, request in zip(self._row_list, self._traced, strict=True)
         ]
-
-    def _mark(self) -> torch.cuda.Event | None:
-        if self._rows.device.type != "cuda":
-            return None
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
-        return event

@@ -25,6 +25,7 @@ import msgspec
 import torch
 
 from ddviz.engines.sglang_plugin.requests import tree_limits
+from ddviz.engines.sglang_plugin.tracing.clock import Clock
 from ddviz.engines.sglang_plugin.tracing.jobs import Begin, Ended, Lost, Prefilled, Row, Stepped
 from ddviz.engines.sglang_plugin.tracing.process import WriterProcesses
 from ddviz.engines.sglang_plugin.tracing.ring import Ring
@@ -79,6 +80,7 @@ class Tracer(NoTracer):
     requests: dict[str, Traced] = field(default_factory=dict)
     failures: int = 0
     indices: dict[tuple[int, ...], torch.Tensor] = field(default_factory=dict)
+    _clocks: list[Clock] = field(default_factory=list)  # of steps that are over
 
     def step(self, batch: Any) -> NoStep:
         """The step that is about to begin."""
@@ -124,14 +126,21 @@ class Tracer(NoTracer):
                 if pending.copied is None:
                     self.writer.put(Lost(traced.rid, facts.index, pending.lost))
             if pending.copied is not None:
-                pending.copied.wait()  # the result that the scheduler took was copied after it
-                self.writer.put(Stepped(pending.copied.slot, pending.copied.layout, rows, pending.times_us()))
+                pending.clock.wait()  # the result that the scheduler took was copied after it
+                slot, layout = pending.copied
+                self.writer.put(Stepped(slot, layout.encoded, rows, pending.clock.times_us()))
+            pending.clock.reset()
+            self._clocks.append(pending.clock)
             for traced, _ in pending.rows:
                 i = by_rid[traced.rid]
                 if not ended[i]:
                     self._end_if_finished(reqs[i], traced)
                 elif reqs[i].is_retracted:
                     traced.steps = traced.written  # steps under way at the retraction do not count
+
+    def clock(self, device: torch.device) -> Clock:
+        """Of a step that begins."""
+        return self._clocks.pop() if self._clocks else Clock(device)
 
     def on_device(self, rows: list[int], device: torch.device) -> torch.Tensor:
         """[n] int64. Kept, since a copy of a list to the device waits for the device."""
@@ -143,10 +152,13 @@ class Tracer(NoTracer):
         return self.indices[key]
 
     def _of(self, req: Any) -> Traced | None:
-        level = asked_level(req.sampling_params.custom_params, self.default_level)
-        if level is None or self.failures >= MOST_FAILURES:
+        if self.failures >= MOST_FAILURES:
             return None
-        return self.requests.setdefault(req.rid, Traced(req.rid, level))
+        known = self.requests.get(req.rid)
+        if known is not None:
+            return known
+        level = asked_level(req.sampling_params.custom_params, self.default_level)
+        return None if level is None else self.requests.setdefault(req.rid, Traced(req.rid, level))
 
     def _begin(self, req: Any, traced: Traced) -> None:
         params = req.sampling_params

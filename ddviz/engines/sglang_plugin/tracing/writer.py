@@ -5,14 +5,25 @@ Out: one NAME.ddviz a request, every event on disk when it was written.
 Not here: which requests are traced, what a step holds.
 """
 
+import functools
 import logging
 import math
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
-from ddviz.engines.sglang_plugin.tracing.jobs import Begin, Ended, Job, Lost, Prefilled, Stepped
+from ddviz.engines.sglang_plugin.tracing.jobs import (
+    Array,
+    Begin,
+    Ended,
+    Job,
+    Layout,
+    Lost,
+    Prefilled,
+    Stepped,
+)
 from ddviz.engines.sglang_plugin.tracing.rotation import rotation
 from ddviz.engines.sglang_plugin.tracing.slots import Slots
 from ddviz.engines.sglang_plugin.tracing.steps import rows_of, step_of
@@ -63,13 +74,14 @@ class TraceWriter:
 
     def _write_step(self, job: Stepped) -> None:
         try:
-            raw = self._slots.read(job.slot, sum(array.size for array in job.layout))
+            layout = layout_of(bytes(job.layout))
+            raw = self._slots.read(job.slot, layout.size)
         finally:
             self._slots.free(job.slot, self._reader)
         rows = [row for row in job.rows if row.rid in self._recorders]
         whole, own = [row.facts.row for row in rows], [row.at for row in rows]
         arrays, at = {}, 0
-        for array in job.layout:
+        for array in layout.arrays:
             values = np.frombuffer(raw, array.dtype, math.prod(array.shape), at).reshape(array.shape)
             arrays[array.name] = values[whole if array.whole else own]
             at += array.size
@@ -90,3 +102,8 @@ class TraceWriter:
             recorder = self._recorders.get(rid)
             if recorder is not None and recorder.closed:
                 del self._recorders[rid]
+
+
+@functools.lru_cache(maxsize=1024)
+def layout_of(encoded: bytes) -> Layout:
+    return Layout.of(msgspec.msgpack.decode(encoded, type=tuple[Array, ...]))

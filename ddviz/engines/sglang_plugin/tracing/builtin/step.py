@@ -48,7 +48,6 @@ class BuiltinStep(TracedStep):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._kept["seq_len"] = self._batch.seq_lens[self._rows].long()
-        self._reached = self._mark()
         self._width = 0
         self._logits: torch.Tensor | None = None  # [bs*T, V], where the engine changes them in place
         self._raw_pairs: torch.Tensor | None = None  # see reading.token_probs
@@ -62,10 +61,7 @@ class BuiltinStep(TracedStep):
 
     def passed(self, stage: str) -> None:
         """A stage is over."""
-        now = self._mark()
-        if self._reached is not None and now is not None:
-            self._events.append((stage, self._reached, now))
-        self._reached = now
+        self._clock.mark(stage)
 
     # draft
 
