@@ -20,6 +20,7 @@ from scripts.gpu.lab import TREE, Answer, EngineProcess, Lab
 
 NEEDS = ()
 PROMPTS, TOKENS = 24, 64
+NEAR_TIE = 1e-4  # of float32 logits: what another order of sums may move
 WIDE = {
     **TREE,
     "speculative_ddtree_topk_cap": 0,
@@ -82,9 +83,9 @@ def _compare(verdict: Verdict, kind: str, engines: list[EngineProcess], prompts:
         for i in differing:
             at, gap = first_difference(reference, prompts[i], wanted[i], got[i])
             told = f"{kind}, {engine.name}: request {i} parts at token {at}, logit gap {gap:.2g}"
-            tie = at == ties[i]
-            verdict.figures.append(told + (", as autoregression one by one does" if tie else ""))
-            verdict.claim(tie, told)
+            itself = at == ties[i]
+            verdict.figures.append(told + (", as autoregression one by one does" if itself else ""))
+            verdict.claim(itself or gap <= NEAR_TIE, told)
         verdict.claim(length > 1.02, f"{kind}, {engine.name}: nothing was accepted, so nothing was tested")
 
 

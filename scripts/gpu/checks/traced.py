@@ -98,7 +98,7 @@ def _costs(verdict: Verdict, engines: Engines, context: Context) -> None:
                 f"batch {batch}: tracing {name} against {base} costs {cost:+.1%}, half of {ROUNDS} rounds "
                 f"within {costs[quarter]:+.1%} to {costs[-1 - quarter]:+.1%}; aim {most:.1%}"
             )
-            # the aim is missed where three quarters of the rounds say so: they differ by more than half a percent
+            # rounds differ by more than half a percent: that aim is missed where three in four say so
             missed = costs[quarter] > most if name == "off" else cost > most
             verdict.claim(not missed, f"batch {batch}: tracing {name} costs {cost:.1%}")
 
