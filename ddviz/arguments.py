@@ -31,6 +31,25 @@ def add_params(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--threshold-acc", type=float, default=1.0, help="1 = exact (default)")
 
 
+def add_access(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("access", "Without these the app is for this machine alone.")
+    group.add_argument(
+        "--auth-file", type=Path, metavar="FILE", help="ask for a password; made with: ddviz password"
+    )
+    group.add_argument(
+        "--allow-unauthenticated",
+        action="store_true",
+        help="with --host: ask for none; whoever reaches the address may run prompts and read all traces",
+    )
+    group.add_argument(
+        "--allowed-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a further name that browsers know the app by, such as that of a proxy before it",
+    )
+
+
 def add_engine(parser: argparse.ArgumentParser, of_command: bool = True) -> None:
     """Options of the engine. They may stand before or after a command, so a command's own have no default."""
     default = argparse.SUPPRESS if of_command else None

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from ddviz import __version__
 from ddviz.arguments import (
+    add_access,
     add_engine,
     add_params,
     add_server,
@@ -32,6 +33,7 @@ from ddviz.terminal import Progress, Signals
 from ddviz.trace.writer import require_free
 
 if TYPE_CHECKING:
+    from ddviz.app.access import Access
     from ddviz.trace import Trace
 
 LIVE_S = 0.25  # between two looks at traces that are followed
@@ -64,27 +66,29 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run_app(args: argparse.Namespace) -> None:
     _require_engine_words(args)
+    access = _access(args)
     if args.attach:
-        attach(args)
+        attach(args, access)
     elif args.engine == "sglang":
-        run_server(args)
+        run_server(args, access)
     else:
         from ddviz.app.main import launch
         from ddviz.engines.process import EngineProcess
 
-        launch(EngineProcess(_engine_options(args)), host=args.host, port=args.port, runs=args.runs)
+        engine = EngineProcess(_engine_options(args))
+        launch(engine, host=args.host, port=args.port, runs=args.runs, access=access)
 
 
-def attach(args: argparse.Namespace) -> None:
+def attach(args: argparse.Namespace, access: "Access") -> None:
     """The app on a server that was started elsewhere."""
     from ddviz.app.main import launch
     from ddviz.engines.sglang_server import AttachedServer
 
     engine = AttachedServer(args.attach, args.trace_dir)
-    launch(engine, host=args.host, port=args.port, runs=args.runs, requests=args.trace_dir)
+    launch(engine, host=args.host, port=args.port, runs=args.runs, requests=args.trace_dir, access=access)
 
 
-def run_server(args: argparse.Namespace) -> None:
+def run_server(args: argparse.Namespace, access: "Access") -> None:
     """The app with an SGLang server of its own."""
     from importlib.util import find_spec
 
@@ -97,7 +101,25 @@ def run_server(args: argparse.Namespace) -> None:
     dtype = ("--dtype", args.dtype) if args.dtype else ()
     options = ServerOptions(args.target, args.draft, extra=(*dtype, *args.server_words))
     runs = args.runs or default_runs()
-    launch(OwnServer(options, runs / "server"), host=args.host, port=args.port, runs=runs)
+    launch(OwnServer(options, runs / "server"), host=args.host, port=args.port, runs=runs, access=access)
+
+
+def password(args: argparse.Namespace) -> None:
+    """Ask for a password, twice at a terminal, and write its hash."""
+    from getpass import getpass
+
+    from ddviz.app.access import require_name, set_password
+
+    require_name(args.name)
+    if sys.stdin.isatty():
+        word = getpass(f"Password of {args.name}: ")
+        if getpass("The same again: ") != word:
+            raise BadValueError("the two differ; nothing was written")
+    else:
+        word = sys.stdin.readline().rstrip("\r\n")
+    set_password(args.auth_file, args.name, word)
+    start = f"ddviz --auth-file {shlex.quote(str(args.auth_file))}"
+    print(f"{args.auth_file}: {args.name} may use the app: {start}", file=sys.stderr)
 
 
 def record(args: argparse.Namespace) -> int:
@@ -437,6 +459,7 @@ def _parser() -> argparse.ArgumentParser:
         help="port to listen on, 0 = any free one (default %(default)s)",
     )
     parser.add_argument("--runs", type=Path, help="folder for live traces (default: the user's data folder)")
+    add_access(parser)
     add_engine(parser, of_command=False)
     add_server(parser)
     parser.set_defaults(command=run_app)
@@ -493,6 +516,13 @@ def _add_traces(commands) -> None:  # type: ignore[no-untyped-def]
         "The size of both is told before the page is written",
     )
     p.add_argument("--force", action="store_true", help="overwrite an existing file")
+
+    p = _command(commands, "password", password, "let somebody use the app: write a hashed password")
+    p.description += " It is asked for, or read as one line from standard input."
+    p.add_argument("name", help="who is to give it when the page opens")
+    p.add_argument(
+        "--auth-file", type=Path, required=True, metavar="FILE", help="made where it is not there yet"
+    )
 
     p = _command(
         commands, "import", import_reference, "make a trace of a reference implementation's save_tree_traces"
@@ -624,6 +654,13 @@ def _command(commands, name: str, function, text: str) -> argparse.ArgumentParse
     parser = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
     parser.set_defaults(command=function)
     return parser
+
+
+def _access(args: argparse.Namespace) -> "Access":
+    """Who is let in. Raises BadValueError for a start that would let others in unasked."""
+    from ddviz.app.access import Access
+
+    return Access(args.auth_file, args.allow_unauthenticated, tuple(args.allowed_host)).checked(args.host)
 
 
 def _require_engine_words(args: argparse.Namespace) -> None:

@@ -15,6 +15,7 @@ from ddviz.app.replay import open_trace
 from ddviz.app.session import Session
 from ddviz.app.traces import Entry
 
+LONGEST = 8192  # characters of a fragment that are read
 NOTHING = [gr.skip()] * 9
 
 
@@ -23,7 +24,7 @@ def follow_link(session: Session, fragment: str | None) -> list[Any]:
 
     All are kept where no trace is named, or the run of the Live tab, which stays there.
     """
-    fields = parse_qs(str(fragment or "").removeprefix("#"))
+    fields = parse_qs(str(fragment or "")[:LONGEST].removeprefix("#"))
     if "lesson" in fields:
         return [gr.Tabs(selected="learn"), *NOTHING[1:]]  # which one, the Learn tab reads itself
     links = [fields[name][0] for name in ("trace", "with") if name in fields]

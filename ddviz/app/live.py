@@ -113,10 +113,12 @@ def params(form: Form) -> GenerateParams:
     fields = form._asdict()
     for name, label, _, _ in NUMBERS:
         fields[name] = _number(fields[name], label, whole=name not in FRACTIONS)
-    fields["seed"] = _seed(str(form.seed or "").strip())
+    fields["seed"] = _seed(_text(form.seed, "Seed").strip())
     if form.mode not in get_args(Mode):
         raise DdvizError("the mode must be one of ddtree, dflash and ar")
-    return GenerateParams(**{**fields, "prompt": str(form.prompt or ""), "chat": bool(form.chat)}).checked()
+    if not isinstance(form.chat, bool):
+        raise DdvizError("Chat template must be on or off")
+    return GenerateParams(**{**fields, "prompt": _text(form.prompt, "Prompt")}).checked()
 
 
 def values(session: Session) -> Form:
@@ -201,9 +203,17 @@ def _seed(text: str) -> int | None:
     return int(text)
 
 
+def _text(value: Any, label: str) -> str:
+    if not isinstance(value, str | None):
+        raise DdvizError(f"{label} must be text")
+    return value or ""
+
+
 def _number(value: Any, label: str, whole: bool) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise DdvizError(f"{label} is empty; type a number")
+    if isinstance(value, int) and abs(value) >= 2**63:
+        raise DdvizError(f"{label} is too large")
     if whole and not (math.isfinite(value) and value == int(value)):
         raise DdvizError(f"{label} is {value:g}, must be a whole number")
     return int(value) if whole else float(value)

@@ -12,9 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import gradio as gr
+from starlette.middleware import Middleware
 
+from ddviz.app.access import Access, Passwords, is_loopback
 from ddviz.app.compare import compare_tab
 from ddviz.app.folders import default_runs
+from ddviz.app.guard import Guard
 from ddviz.app.learn import learn_tab
 from ddviz.app.links import follow_link
 from ddviz.app.live import live_tab
@@ -22,6 +25,7 @@ from ddviz.app.panels import HERE, QUIET
 from ddviz.app.replay import replay_tab
 from ddviz.app.session import Session
 from ddviz.app.traces import MAX_UPLOAD, Registry
+from ddviz.app.visitors import Visitors
 from ddviz.engines.base import Engine
 from ddviz.errors import BadValueError, DdvizError
 from ddviz.learn.lesson import shipped_samples
@@ -84,21 +88,35 @@ def launch(
     port: int = 7860,
     block: bool = True,
     requests: Path | None = None,
+    access: Access | None = None,
 ) -> tuple[gr.Blocks, str]:
     """Serve the app; returns the page and its address.
 
     block     serve until interrupted, then close the engine
     port      0 = any free one
     requests  as `build`
+    access    who is let in; None = everyone on this machine
 
-    Raises DdvizError where host and port can't be had.
+    Raises DdvizError where host and port can't be had, or others would be let in unasked.
     """
+    access = (access or Access()).checked(host)
     port = _free_port(host, port)
     page = build(engine, runs or default_runs(), samples or shipped_samples(), requests)
     _reach_directly("127.0.0.1", "localhost", host)
     try:
         _, url, _ = page.launch(
-            server_name=host, server_port=port, prevent_thread_lock=True, **look(), **quiet_settings()
+            server_name=host,
+            server_port=port,
+            prevent_thread_lock=True,
+            auth=Passwords.of(access.auth_file).fit if access.auth_file else None,
+            app_kwargs={
+                "middleware": [
+                    Middleware(Guard, page=page, hosts=_own_names(host, access)),
+                    Middleware(Visitors),
+                ]
+            },
+            **look(),
+            **quiet_settings(),
         )
     except OSError:  # taken since
         raise _taken(host, port) from None
@@ -110,6 +128,12 @@ def launch(
             if engine is not None:
                 engine.close()
     return page, url
+
+
+def _own_names(host: str, access: Access) -> list[str]:
+    """Names under which a browser may know the app; this machine's own only where others reach it."""
+    own = [] if is_loopback(host) else [host, socket.gethostname(), socket.getfqdn()]
+    return [name for name in (*own, *access.allowed_hosts) if name]
 
 
 def _free_port(host: str, port: int) -> int:

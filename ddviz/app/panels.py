@@ -26,7 +26,8 @@ from ddviz.viewer.html import assets
 from ddviz.viewer.view import MAX_ROWS, empty_view, poll_view, step_view
 
 HERE = Path(__file__).parent
-QUIET = {"show_progress": "hidden", "queue": False, "api_visibility": "private"}  # of every event
+# of every event. preprocess: our functions look at what came themselves, and answer in sentences
+QUIET = {"show_progress": "hidden", "queue": False, "api_visibility": "private", "preprocess": False}
 
 
 def viewer_panel(session: Session, label: str, value: Answer | None = None) -> gr.HTML:

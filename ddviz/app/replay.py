@@ -70,8 +70,9 @@ def _connect(
     def pick_saved(trace_id: str | None) -> list[Any]:
         return [*open_trace(session, trace_id or ""), None]
 
-    def drop(path: str | None) -> list[Any]:
-        return [*open_upload(session, path or ""), None, None, None]  # the field is free for the next file
+    def drop(file: dict[str, Any] | None) -> list[Any]:
+        path = str((file or {}).get("path") or "")  # one that an upload was given (guard.py)
+        return [*open_upload(session, path), None, None, None]  # the field is free for the next file
 
     sample.input(pick_sample, sample, [viewer, notice, saved], **QUIET)
     saved.input(pick_saved, saved, [viewer, notice, sample], **QUIET)

@@ -120,7 +120,9 @@ class Registry:
             return self._ids[path]
 
     def add_upload(self, path: Path) -> str:
-        """As `add`. Raises TraceError for a file that is too large to take in."""
+        """As `add`. Raises TraceError for a file that is gone, or too large to take in."""
+        if not path.is_file():
+            raise TraceError("the upload is not here any more; drop the file again")
         if path.stat().st_size > MAX_UPLOAD:
             raise TraceError(
                 f"{path.name}: larger than {MAX_UPLOAD >> 20} MiB; read it with: ddviz show FILE"

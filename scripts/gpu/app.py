@@ -57,18 +57,11 @@ class Page:
         """Begin a run; its trace's id."""
         fields = [QUICKSORT, True, "ddtree", budget, topk_cap, temperature, 0, 1.0, tokens, ""]
         asked = {"data": fields, "fn_index": self._begin, "session_hash": self._session, "event_data": None}
-        self._http.post("/gradio_api/queue/join", json=asked).raise_for_status()
-        with self._http.stream(
-            "GET", "/gradio_api/queue/data", params={"session_hash": self._session}
-        ) as lines:
-            for line in lines.iter_lines():
-                event = json.loads(line.removeprefix("data:")) if line.startswith("data:") else {}
-                if event.get("msg") == "process_completed":
-                    viewer, bar = event["output"]["data"]
-                    if bar["error"]:
-                        raise RuntimeError(bar["error"])
-                    return viewer["trace"]
-        raise RuntimeError("the app did not answer")
+        answer = self._http.post("/gradio_api/run/predict", json=asked).raise_for_status().json()
+        viewer, bar = answer["data"]
+        if bar["error"]:
+            raise RuntimeError(bar["error"])
+        return viewer["trace"]
 
     def _server(self, name: str, request: dict[str, Any]) -> dict[str, Any]:
         body = {"component_id": self._bar, "fn_name": name, "data": request, "session_hash": self._session}
