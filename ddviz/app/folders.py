@@ -18,7 +18,7 @@ def default_runs() -> Path:
 def reserved_path(folder: Path, name: str) -> Iterator[Path]:
     """folder/name.ddviz, or with -2, -3 ... where that is taken: nobody else gets it while the block runs.
 
-    Makes the folder. Several apps may write to one: a name is taken by a file .name.ddviz beside it, which
+    Makes the folder. Several apps may write to one: a name is taken by a file .name.taken beside it, which
     goes with the block. Raises TraceError where nothing can be written.
     """
     try:
@@ -39,7 +39,7 @@ def _reserve(folder: Path, name: str) -> tuple[Path, Path]:
     """A free path, and the file that says so."""
     for n in range(1, 10_000):
         path = folder / f"{name}{'' if n == 1 else f'-{n}'}.ddviz"
-        sign = folder / f".{path.name}"
+        sign = folder / f".{path.stem}.taken"
         try:
             sign.touch(exist_ok=False)
         except FileExistsError:

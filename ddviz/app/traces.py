@@ -26,7 +26,9 @@ from ddviz.errors import DdvizError, TraceError
 from ddviz.trace import Trace, TraceFollower, load
 
 MAX_UPLOAD = 512 << 20  # bytes
-MAX_OPEN = 8  # traces kept in memory; the one used longest ago is closed and read again when asked for
+# Traces kept in memory; of more, the one used longest ago is closed, and read again when asked for.
+MIN_OPEN, MAX_OPEN = 8, 64
+MAX_OPEN_BYTES = 24 << 20  # of their files, beyond MIN_OPEN; in memory they are 2 to 4 times as large
 READ_AT_ONCE = 2 << 20  # bytes of a long file, whose beginning is shown before its end was read
 MAX_LISTED = 500  # saved runs offered in the picker
 MAX_REQUESTS = 40  # of a server, beside Live
@@ -182,9 +184,15 @@ class Registry:
             if trace_id not in self._open:
                 self._open[trace_id] = _OpenTrace(self._paths[trace_id])
             self._open.move_to_end(trace_id)
-            while len(self._open) > MAX_OPEN:
+            while self._are_too_many():
                 self._open.popitem(last=False)
             return self._open[trace_id]
+
+    def _are_too_many(self) -> bool:
+        count = len(self._open)
+        return count > MAX_OPEN or (
+            count > MIN_OPEN and sum(each.size for each in self._open.values()) > MAX_OPEN_BYTES
+        )
 
 
 class _OpenTrace:
@@ -194,6 +202,11 @@ class _OpenTrace:
         self.path, self.lock = path, threading.Lock()
         self._follower = TraceFollower(path)
         self._whole: tuple[int | None, Trace] | None = None  # (file size, trace with its damage)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file that were read."""
+        return 0 if self._follower.trace is None else self._follower.trace.size
 
     def read(self, growing: bool, enough: Callable[[Trace], bool] | None = None) -> Trace | None:
         trace = self._follower.trace
@@ -246,19 +259,6 @@ def run_name(mode: str, prompt: str, now: datetime) -> str:
     """The file name of a live run: when, how, and the first words of what was asked."""
     words = re.findall(r"[a-z0-9]+", prompt.lower())[:5]
     return "-".join([f"{now:%Y-%m-%dT%H-%M-%S}", mode, "-".join(words)[:40].strip("-") or "prompt"])
-
-
-def unused_path(folder: Path, name: str) -> Path:
-    """folder/name.ddviz, or with -2, -3 ... where that is taken. Makes the folder."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        reason = error.strerror
-        raise TraceError(
-            f"{folder}: can't keep traces there ({reason}); choose a folder with --runs"
-        ) from None
-    numbers = ("" if n == 1 else f"-{n}" for n in range(1, 10_000))
-    return next(path for n in numbers if not (path := folder / f"{name}{n}.ddviz").exists())
 
 
 def _names(folder: Path) -> list[str]:

@@ -6,7 +6,8 @@ from datetime import datetime
 import pytest
 
 from ddviz.app import traces
-from ddviz.app.traces import Registry, read_lessons, run_name, run_title, unused_path
+from ddviz.app.folders import reserved_path
+from ddviz.app.traces import Registry, read_lessons, run_name, run_title
 from ddviz.errors import DdvizError, TraceError
 from ddviz.trace import load
 from tests.viewer.fixtures import write_trace
@@ -162,8 +163,12 @@ def test_an_upload_above_the_limit_is_refused(registry, tmp_path, monkeypatch):
         registry.add_upload(path)
 
 
-def test_only_some_traces_stay_in_memory_and_any_can_be_read_again(registry, tmp_path, monkeypatch):
-    monkeypatch.setattr(traces, "MAX_OPEN", 2)
+@pytest.mark.parametrize(("limit", "value"), [("MAX_OPEN", 2), ("MAX_OPEN_BYTES", 1)])
+def test_only_some_traces_stay_in_memory_and_any_can_be_read_again(
+    registry, tmp_path, monkeypatch, limit, value
+):
+    monkeypatch.setattr(traces, "MIN_OPEN", 2)
+    monkeypatch.setattr(traces, limit, value)
     ids = [registry.add(written(tmp_path / f"{i}.ddviz")) for i in range(4)]
     counts = [registry.view(trace_id, steps_of) for trace_id in ids]
     assert len(registry._open) == 2
@@ -184,9 +189,11 @@ def test_a_run_is_named_after_its_time_mode_and_first_words(prompt, name):
 
 
 def test_two_runs_in_one_second_get_two_files(tmp_path):
-    first = unused_path(tmp_path, "run")
-    first.touch()
-    assert unused_path(tmp_path, "run").name == "run-2.ddviz"
+    with reserved_path(tmp_path, "run") as first:
+        first.touch()
+    with reserved_path(tmp_path, "run") as second:
+        assert second.name == "run-2.ddviz"
+    assert list(tmp_path.iterdir()) == [first]
 
 
 def test_a_name_that_only_looks_like_a_time_is_its_own_title(tmp_path):

@@ -9,11 +9,13 @@ from ddviz.app import session as session_module
 from ddviz.app.folders import reserved_path
 from ddviz.app.session import Session
 from ddviz.app.traces import Registry
-from ddviz.app.visitors import _visitor
+from ddviz.app.visitors import COOKIE, _visitor
 from ddviz.engines.base import GenerateParams
 from ddviz.errors import DdvizError, TraceError
 from ddviz.trace import load
+from tests.app.app_page import served_app
 from tests.app.conftest import wait_until
+from tests.app.http_page import HttpPage
 from tests.conftest import made_ready
 
 LONG = 400  # tokens
@@ -129,3 +131,31 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path):
         reserved_path(tmp_path / "file", "x"),
     ):
         pass
+
+
+def test_browsers_are_told_apart_by_a_cookie_and_see_no_text_of_each_other(process, folders):
+    secrets = ("the moon over Tallinn", "a goat in Wellington")
+    answers = {secret: [] for secret in secrets}
+    with served_app(process, folders[1], folders[0]) as url:
+        pages = [HttpPage(url, answers[secret].append) for secret in secrets]
+        names = [page.client.cookies[COOKIE] for page in pages]
+        assert names[0] != names[1]
+        for page, secret in zip(pages, secrets, strict=True):
+            assert page.generate(Prompt=secret, Temperature=1, Seed="4")["error"] is None
+        for page in pages:
+            watch(page, steps=4)
+        assert pages[0].control("stop") == {"done": True}
+        wait_until(lambda: pages[0].status()["state"] == "ready")
+        assert pages[1].status()["state"] == "running"
+        assert "set-cookie" not in pages[0].client.get("/").headers, "it has one"
+    for secret, other in (secrets, secrets[::-1]):
+        seen = b"\n".join(answers[secret]).decode().lower()
+        own, others = ({word for word in text.lower().split() if len(word) > 3} for text in (secret, other))
+        assert all(word in seen for word in own), "its link names the run by its first words"
+        assert not any(word in seen for word in others)
+
+
+def watch(page, steps):
+    """Follow the page's run until it has so many steps."""
+    run, live = page.status()["run"]["trace"], page.panel("Live run")
+    wait_until(lambda: page.ask(live, "poll", trace=run, since=0)["total"] >= steps)
