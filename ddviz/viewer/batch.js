@@ -183,7 +183,7 @@ function ownerTable(row, width, isOwn, go) {
   table.setAttribute("aria-label", `Arrays of row ${row.row}, ${row.name}`);
   if (go) table.addEventListener("click", go);
   table.classList.toggle("ddviz-opens", Boolean(go));
-  return append(make("div", "ddviz-owner-table"), append(table, append(make("thead"), head), append(make("tbody"), ...lines)));
+  return append(reachable(make("div", "ddviz-owner-table"), `Arrays of row ${row.row}`), append(table, append(make("thead"), head), append(make("tbody"), ...lines)));
 }
 
 function ownerColumn(row, i, isOwn) {

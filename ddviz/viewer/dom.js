@@ -62,13 +62,16 @@ function iconButton(name, title, onClick) {
   return append(button("ddviz-icon", "", title, onClick), append(svg, path));
 }
 
-// A part of the page that the keyboard can reach and scroll.
+// A part of the page that the keyboard can reach and scroll, as tall as its place.
 function newScroller(className, label) {
-  const scroller = make("div", `ddviz-scroller ${className}`.trim());
-  scroller.tabIndex = 0;
-  scroller.setAttribute("role", "region");
-  scroller.setAttribute("aria-label", label);
-  return scroller;
+  return reachable(make("div", `ddviz-scroller ${className}`.trim()), label);
+}
+
+function reachable(element, label) {
+  element.tabIndex = 0;
+  element.setAttribute("role", "region");
+  element.setAttribute("aria-label", label);
+  return element;
 }
 
 // Scrolls the pane alone, never the page around it.

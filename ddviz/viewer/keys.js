@@ -1,8 +1,9 @@
 // The keyboard. A key is one line here: the keys, where they work, what they do, and how the legend names them.
 //
 //   where   "all": anywhere in the viewer, and while nothing on the page has the focus and the viewer is shown;
-//           "view": anywhere in the viewer but in what scrolls; "tree": while the tree has the focus
-//   does    (commands); false = not used, the browser may have it
+//           "view": anywhere in the viewer but in what scrolls; "tree": while the tree has the focus;
+//           "wide": that, and in what is wider than its place, since left and right alone go to other steps
+//   does    (commands, what has the focus); false = not used, the browser may have it
 //   help    its line in the list of all keys; says: its words in the legend under the tree
 //   paced   while the key is held, the next press counts when this step has been drawn, so that none is passed over
 //
@@ -40,8 +41,10 @@ const KEYS = [
   { keys: ["]"], where: "all", does: (c) => c.tree().walk("child"), help: "the first child" },
   { keys: ["z"], where: "all", does: (c) => c.fold(), says: "Z fold", help: "fold or unfold below the node" },
   { keys: ["Shift+z"], where: "all", does: (c) => c.unfoldAll(), help: "unfold everything" },
-  { keys: ["Shift+ArrowLeft", "Alt+ArrowLeft"], where: "tree", does: (c) => c.tree().walk("parent"), help: "the parent" },
-  { keys: ["Shift+ArrowRight", "Alt+ArrowRight"], where: "tree", does: (c) => c.tree().walk("child"), help: "the first child" },
+  { keys: ["Shift+ArrowLeft"], where: "wide", does: (c, target) => c.aside(target, -1), help: "in the tree the parent, else the part further left" },
+  { keys: ["Shift+ArrowRight"], where: "wide", does: (c, target) => c.aside(target, 1), help: "in the tree the first child, else the part further right" },
+  { keys: ["Alt+ArrowLeft"], where: "tree", does: (c) => c.tree().walk("parent"), help: "the parent" },
+  { keys: ["Alt+ArrowRight"], where: "tree", does: (c) => c.tree().walk("child"), help: "the first child" },
   { keys: ["Enter", " "], where: "tree", does: (c) => c.tree().walk("here"), help: "the card of the node" },
   { keys: ["+", "="], where: "tree", does: (c) => c.tree().zoomIn(), help: "zoom in" },
   { keys: ["-"], where: "tree", does: (c) => c.tree().zoomOut(), help: "zoom out" },
@@ -55,6 +58,7 @@ function followKeys({ scope, root, panels, commands, state }) {
     all: () => true,
     view: (target) => panels.tree.hasFocus(target) || (root.contains(target) && !scrolls(target, root)),
     tree: (target) => panels.tree.hasFocus(target),
+    wide: (target) => panels.tree.hasFocus(target) || wideBox(target, root) !== null,
   };
   scope.listen(root, "keydown", follow);
   // After a click beside everything the page's body gets the keys. Of two viewers the first takes them.
@@ -68,7 +72,7 @@ function followKeys({ scope, root, panels, commands, state }) {
     const entry = BY_KEY.get(keyOf(event));
     if (!entry || !reaches[entry.where](target)) return;
     const isEarly = event.repeat && entry.paced && state.drawn !== state.step && !state.problems.step;
-    if (isEarly || entry.does(commands) !== false) event.preventDefault();
+    if (isEarly || entry.does(commands, target) !== false) event.preventDefault();
   }
 }
 
@@ -78,6 +82,14 @@ function scrolls(target, root) {
     if (box.scrollHeight > box.clientHeight && /auto|scroll/.test(getComputedStyle(box).overflowY)) return true;
   }
   return false;
+}
+
+// What around an element can be moved to the side; null where all of it is in view.
+function wideBox(target, root) {
+  for (let box = target; box && box !== root; box = box.parentElement) {
+    if (box.scrollWidth > box.clientWidth && /auto|scroll/.test(getComputedStyle(box).overflowX)) return box;
+  }
+  return null;
 }
 
 // Shortcuts of the browser, typing, and buttons that are pressed by key.

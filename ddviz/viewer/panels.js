@@ -22,14 +22,15 @@ const PANES = {
   findings: createFindings,
   parting: createParting,
   tree: createTree,
-  detail: createDetail,
   stages: createStages,
+  detail: createDetail,
   charts: createCharts,
   batch: createBatch,
   highlight: createHighlight, // last: it marks what the others drew
 };
 const TOLD = ["clear", "begin", "rows", "stats", "end", "status", "goTo", "stage", "hover", "draw", "theme"];
 
+const ASIDE = 120; // px that a key moves what is wider than its place
 const SHEETS = { find: createFind, go: createGo, exports: createExport, keys: createKeySheet };
 
 function newPanels(viewer) {
@@ -68,6 +69,10 @@ function newCommands(viewer) {
     jump: (kind, way) => jumpCommand(viewer)(kind, way),
     sheet: (name) => viewer.panels.sheets[name].open?.(),
     finding: (way) => viewer.panels.findings.go(way),
+    aside(target, way) {
+      if (viewer.panels.tree.hasFocus(target)) return viewer.panels.tree.commands.walk(way < 0 ? "parent" : "child");
+      return wideBox(target, viewer.root).scrollBy({ left: way * ASIDE, behavior: "instant" });
+    },
     focusTree: () => viewer.panels.tree.focus(),
     ...stageCommands(viewer),
     ...foldCommands(viewer),

@@ -8,6 +8,7 @@ function createKeySheet(parent, { scope, root }) {
   for (const [where, title] of [
     ["all", "Anywhere"],
     ["view", "Anywhere but in what scrolls"],
+    ["wide", "In the tree, and in what is wider than its place"],
     ["tree", "While the tree has the focus"],
   ]) {
     append(sheet.body, make("h4", "ddviz-heading", title), keyList(KEYS.filter((entry) => entry.where === where)));

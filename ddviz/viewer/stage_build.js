@@ -6,15 +6,21 @@ const POPS_IN_VIEW = 16; // rows of either list
 
 function createBuildStage() {
   const box = make("div", "ddviz-in-build ddviz-own-scroll");
+  const [says, columns] = [make("p", "ddviz-stage-says"), make("div", "ddviz-columns")];
+  const left = reachable(make("section"), "Popped nodes");
+  const right = reachable(make("section"), "Heap");
+  append(columns, left, right);
   return {
     element: box,
     draw(step, { moment, quick }) {
       const search = searchOf(step);
-      box.replaceChildren(
-        ...(search ? buildParts(step, search, moment, quick) : [notRecorded(...noSearchSentences(step))]),
-      );
-      const last = box.querySelector(".ddviz-pop-now");
-      if (last && !quick) keepInView(last.closest("section"), last, 48);
+      if (!search) return box.replaceChildren(notRecorded(...noSearchSentences(step)));
+      if (columns.parentNode !== box) box.replaceChildren(says, columns);
+      const parts = buildParts(step, search, moment, quick);
+      for (const [place, held] of [[says, parts.says], [left, parts.popped], [right, parts.heap]]) place.replaceChildren(...held);
+      const last = left.querySelector(".ddviz-pop-now");
+      if (last && !quick) keepInView(left, last, 48);
+      return undefined;
     },
   };
 }
@@ -42,18 +48,16 @@ function buildParts(step, search, pops, quick) {
       .map(({ score }) => score)
       .filter(Number.isFinite),
   );
-  const left = append(make("section"), make("h4", "ddviz-heading", "Popped"), poppedTable(step, search, pops, quick));
-  const right = append(
-    make("section"),
-    make("h4", "ddviz-heading", `Heap: ${heap.length} offer${heap.length === 1 ? "" : "s"}`),
-    heapTable(step, shown, lowest),
-  );
-  if (heap.length > shown.length)
-    append(right, make("p", "ddviz-note-line", `and ${heap.length - shown.length} worse ones`));
-  return [
-    append(make("p", "ddviz-stage-says"), ...popSentence(step, search, pops, heap)),
-    append(make("div", "ddviz-columns"), left, right),
-  ];
+  const worse = heap.length - shown.length;
+  return {
+    says: popSentence(step, search, pops, heap),
+    popped: [make("h4", "ddviz-heading", "Popped"), poppedTable(step, search, pops, quick)],
+    heap: [
+      make("h4", "ddviz-heading", `Heap: ${heap.length} offer${heap.length === 1 ? "" : "s"}`),
+      heapTable(step, shown, lowest),
+      ...(worse ? [make("p", "ddviz-note-line", `and ${worse} worse ones`)] : []),
+    ],
+  };
 }
 
 // What the last pop did.

@@ -81,9 +81,8 @@ function slotsSection(step, moment) {
     ? `${moved} of ${moves.length} rows move, so that the committed rows stand at the front; the others are free again`
     : `all ${moves.length} rows stand where they belong already: nothing is copied, the others are free again`;
   const arrows = moveArrows(moves, moment > 0 ? moment + 1 : 0, cells, isNarrow ? SLOT_NARROW : SLOT_WIDTH);
-  const strip = isNarrow ? newScroller("", "KV slots before and after") : make("div");
-  strip.classList.add("ddviz-slot-strip");
-  strip.classList.toggle("ddviz-slots-narrow", isNarrow);
+  const strip = make("div", `ddviz-slot-strip${isNarrow ? " ddviz-slots-narrow" : ""}`);
+  if (isNarrow) reachable(strip, "KV slots before and after"); // perhaps wider than its place
   return append(section, append(strip, from, arrows, to), make("p", "ddviz-note-line", says));
 }
 

@@ -8,7 +8,9 @@ const TOKENS_SHOWN = 12;
 function createVerifyStage() {
   const box = make("div", "ddviz-in-verify ddviz-own-scroll");
   const columns = make("div", "ddviz-columns");
-  const [left, right] = [make("section"), make("section")];
+  const left = reachable(make("section"), "Nodes");
+  const right = reachable(make("section"), "Distribution after the selected node");
+  append(columns, left, right);
   let rows = [0, 0];
 
   function draw(step, { node, quick = false }) {
@@ -23,7 +25,7 @@ function createVerifyStage() {
     }
     rows = rowsShown(step, node, quick ? NODES_IN_VIEW : NODES_SHOWN);
     left.replaceChildren(make("h4", "ddviz-heading", "Nodes"), verifyTable(step, rows));
-    box.replaceChildren(append(columns, left, right));
+    if (columns.parentNode !== box) box.replaceChildren(columns);
     fill(step, node, !quick);
   }
 

@@ -197,13 +197,14 @@ function createStages(parent, viewer) {
     const differs = stageDifferences(step, name);
     say(wrong, differs.length ? `≠ Differs: ${differs.slice(0, 3).join("; ")}${more(differs.length - 3)}.` : "");
     walk.show(STAGES[name].moments?.(step) ?? 0, moment, STAGES[name].moment);
-    return panels[name].draw(step, { node, moment, quick: flies(drawRest) });
+    const quick = flies(drawRest);
+    return keepFocus(body, () => panels[name].draw(step, { node, moment, quick }));
   }
 
   function drawRest() {
     const [step, name, moment, node] = drawn;
     if (!step || name !== state.stage) return;
-    panels[name].draw(step, { node, moment, quick: false });
+    keepFocus(body, () => panels[name].draw(step, { node, moment, quick: false }));
     viewer.panels.highlight.draw({ node });
   }
 
