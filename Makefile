@@ -12,7 +12,7 @@ JOBS   ?= 2
 TORCH  := torch>=2.11,<2.14
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-sglang lint bench bench-viewer traces docs clean
+.PHONY: help install run test test-sglang lint bench bench-viewer bench-load soak traces docs clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,6 +56,12 @@ bench-viewer: $(STAMP)  ## measure the viewer on a trace of 10,000 steps (long)
 	  --temperature 0.8 --seed 3 --prompt "Write a Python implementation of quicksort with comments."
 	test -f build/big.ddviz || $(BIN)/python scripts/make_big_trace.py build/steps.ddviz build/big.ddviz
 	$(BIN)/python scripts/bench_viewer.py build/big.ddviz
+
+bench-load: $(STAMP)  ## 20 sessions replay and 4 generate at once through one app on two cores, a minute
+	$(BIN)/python scripts/bench_load.py
+
+soak: $(STAMP)  ## the same for half an hour; fails where memory or file handles grow
+	$(BIN)/python scripts/bench_load.py --soak 30
 
 traces: $(STAMP)  ## record the samples in traces/ anew
 	$(BIN)/python scripts/make_traces.py
