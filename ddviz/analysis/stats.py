@@ -33,8 +33,6 @@ from ddviz.trace.schema import Step
 from ddviz.tree import compile_ddtree_retrieve, depths_of, node_statuses
 from ddviz.tree.accept import ACCEPTED, UNREACHED
 
-STAGES = ("draft", "build", "compile", "verify", "commit")
-
 
 @dataclass(slots=True)
 class DepthCount:

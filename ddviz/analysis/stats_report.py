@@ -13,7 +13,8 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ddviz.analysis.stats import STAGES, DepthCount, Group, RankCount, Stats
+from ddviz.analysis.stats import DepthCount, Group, RankCount, Stats
+from ddviz.trace.schema import STAGES
 
 SHOWN_RANKS = 16  # on a terminal; JSON has all
 BAR = 20  # characters of a rate of 1

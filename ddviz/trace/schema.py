@@ -19,6 +19,7 @@ VERSION = "1.0"  # major.minor; readers refuse a newer major, and skip what they
 
 Algorithm = Literal["AR", "DDTREE", "DFLASH", "EAGLE", "EAGLE3", "NGRAM"]
 CaptureLevel = Literal["light", "standard", "full"]
+STAGES = ("draft", "build", "compile", "verify", "commit")  # of a step, in order
 FinishReason = Literal["stop", "length", "context", "stopped", "error", "unknown"]  # unknown: an import's gap
 
 

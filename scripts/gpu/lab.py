@@ -86,6 +86,7 @@ class EngineProcess:
             environment["DDVIZ_LAB_NATIVE"] = "1"
             if not tf32:
                 environment["TRITON_F32_DEFAULT"] = "ieee"
+        environment["SGLANG_ENABLE_JIT_DEEPGEMM"] = "0"  # for fp8, which nothing here has
         self.traces: Path | None = None  # the folder of its traces
         if trace is not None:
             self.traces = folder / f"{name}.traces"

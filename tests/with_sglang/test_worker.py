@@ -18,6 +18,7 @@ from ddviz.engines.sglang_plugin.tracing.ddtree_step import DDTreeStep
 from ddviz.engines.sglang_plugin.tracing.notes import Notes
 from ddviz.engines.sglang_plugin.tracing.tracer import NoTracer
 from ddviz.trace import load
+from ddviz.trace.schema import STAGES
 from tests.engines.sglang_plugin import twins
 
 VOCABULARY, BLOCK, BUDGET, CAP, WIDTH, ROW_WIDTH = 24, 3, 4, 2, 5, 64
@@ -79,6 +80,7 @@ def made(monkeypatch, tmp_path):
     worker._graphs, worker._path_hidden = StageGraphs(), None
     worker._draft_block_ids_buf = None
     worker.draft_model_runner = SimpleNamespace(forward=lambda batch: draft_forward(tables, batch))
+    worker._timed = False
     worker.head = DraftHead(SimpleNamespace(weight=torch.eye(VOCABULARY)), BLOCK, k=6, tp_group=OneRank())
     kv = torch.zeros((8 * ROW_WIDTH + 1, 1))
     worker._packer = KVPacker(SimpleNamespace(kv_buffer=[kv]))
@@ -283,9 +285,11 @@ def test_a_greedy_row_beside_sampled_ones_says_what_it_says_alone(made):
     assert said[0] != said[1]
 
 
+@pytest.mark.parametrize("presence", [0.0, 1.0])
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_traced_steps_of_the_worker_pass_the_doctor(made, tmp_path, temperature):
+def test_traced_steps_of_the_worker_pass_the_doctor(made, tmp_path, monkeypatch, temperature, presence):
     worker, tables = made
+    monkeypatch.setattr(worker, "_timed", True)
     tracer = worker._tracer = twins.new_tracer(
         tmp_path,
         block_size=BLOCK,
@@ -295,7 +299,7 @@ def test_traced_steps_of_the_worker_pass_the_doctor(made, tmp_path, temperature)
         row_width=ROW_WIDTH,
         kind=partial(DDTreeStep, Notes(worker.largest_step, worker.head.lists, VOCABULARY, 20_000)),
     )
-    reqs = [Request("a", temperature), Request("b", temperature, presence_penalty=1.0)]
+    reqs = [Request("a", temperature), Request("b", temperature, presence_penalty=presence)]
     said = generate(worker, tables, reqs)
     tracer.writer.close(30)
     traces = {trace.header.request_id: trace for trace in map(load, tmp_path.glob("*.ddviz"))}
@@ -306,3 +310,5 @@ def test_traced_steps_of_the_worker_pass_the_doctor(made, tmp_path, temperature)
         assert examine(trace) == []
         assert trace.steps[0].commit.src_slots and trace.steps[0].draft is not None
         assert np.isfinite(trace.steps[0].target.raw.entropy).all()
+        for step in trace.steps:
+            assert list(step.times_us) == list(STAGES) and all(us > 0 for us in step.times_us.values())

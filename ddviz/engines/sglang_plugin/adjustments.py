@@ -8,6 +8,7 @@ Not here: the arithmetic of penalties (penalties.py), temperature, top-k and top
 from collections.abc import Callable
 
 import torch
+from sglang.srt.environ import envs
 from sglang.srt.layers.sampler import apply_custom_logit_processor
 from sglang.srt.managers.schedule_batch import ScheduleBatch
 from sglang.srt.sampling.sampling_batch_info import SamplingBatchInfo
@@ -15,7 +16,19 @@ from sglang.srt.speculative.spec_utils import GrammarTree, build_grammar_vocab_m
 from sglang.srt.utils.async_probe import sanitize_nan_logits
 
 from ddviz.engines.sglang_plugin.batch import TreeBatch
-from ddviz.engines.sglang_plugin.penalties import Penalties
+from ddviz.engines.sglang_plugin.penalties import Penalties, asks
+
+
+def may_adjust(batch: ScheduleBatch) -> bool:
+    """False: `adjust_logits` will leave the logits of this step as they are."""
+    info: SamplingBatchInfo = batch.sampling_info
+    return (
+        any(asks(req.sampling_params) for req in batch.reqs)
+        or batch.has_grammar
+        or info.logit_bias is not None
+        or info.has_custom_logit_processor
+        or envs.SGLANG_SANITIZE_NAN_LOGITS.get()
+    )
 
 
 def grammar_tree_of(batch: ScheduleBatch, tree: TreeBatch) -> GrammarTree | None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import torch
 
 from ddviz.engines.sglang_plugin.batch import AcceptedBatch, TreeBatch
+from ddviz.trace.schema import STAGES
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,7 @@ class StepBuffers:
     front_slots: torch.Tensor  # [bs, S] int64, where the path's KV ends up
     positions: torch.Tensor  # [bs, S] int64, of the front slots
     moves: torch.Tensor  # [bs, S, 2] int64, source and destination slot of path node i; 0 beyond the path
+    stamps: torch.Tensor  # [6] int64, ns at which the stages began and the last one ended; see stamps.py
 
     @classmethod
     def empty(cls, bs: int, width: int, max_path_len: int, device: torch.device | str) -> "StepBuffers":
@@ -60,6 +62,7 @@ class StepBuffers:
             front_slots=ints(bs, max_path_len),
             positions=ints(bs, max_path_len),
             moves=ints(bs, max_path_len, 2),
+            stamps=ints(len(STAGES) + 1),
         )
 
     @property
@@ -85,6 +88,7 @@ class StepBuffers:
             front_slots=self.front_slots[:bs],
             positions=self.positions[:bs],
             moves=self.moves[:bs],
+            stamps=self.stamps,
         )
 
 

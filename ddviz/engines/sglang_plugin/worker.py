@@ -29,12 +29,13 @@ from sglang.srt.utils.common import is_pin_memory_available
 from ddviz.engines.base import RECORDED_CANDIDATES
 from ddviz.engines.sglang_plugin import gate, hooks
 from ddviz.engines.sglang_plugin.acceptance import accept_greedy, accept_sampled
-from ddviz.engines.sglang_plugin.adjustments import adjust_logits, grammar_tree_of
+from ddviz.engines.sglang_plugin.adjustments import adjust_logits, grammar_tree_of, may_adjust
 from ddviz.engines.sglang_plugin.commit import KVPacker, settle
 from ddviz.engines.sglang_plugin.draft_head import DraftHead
 from ddviz.engines.sglang_plugin.penalties import Penalties
 from ddviz.engines.sglang_plugin.requests import tree_limits
 from ddviz.engines.sglang_plugin.self_check import check_graph_sees_the_tree
+from ddviz.engines.sglang_plugin.stamps import stamp
 from ddviz.engines.sglang_plugin.step_buffers import StageGraphs, StepBuffers
 from ddviz.engines.sglang_plugin.tracing.start import start as start_tracer
 from ddviz.engines.sglang_plugin.tracing.traced_step import NoStep
@@ -66,6 +67,7 @@ class DDTreeWorker(DFlashWorkerV2):
         self.candidates = self.topk_cap if trace_folder() is None else max(self.topk_cap, RECORDED_CANDIDATES)
         self.head = DraftHead(lm_head, self.block_size, k=self.candidates, tp_group=get_tp_group())
         self._tracer = NoTracer()
+        self._timed = trace_folder() is not None
         self._packer: KVPacker | None = None
         self._penalties: Penalties | None = None
         self._whole_mask_rows = get_exec().deterministic.enable_deterministic_inference
@@ -158,18 +160,13 @@ class DDTreeWorker(DFlashWorkerV2):
         trace = self._tracer.step(batch)
         step = self._load(batch)
 
-        with trace.stage("draft"):
-            self._draft(batch, step)
-        with trace.stage("build"):
-            self._graphs.run(self._build, step)
-        with trace.stage("compile"):
-            mask = self.mask_buffer(step.bs, self._host_bound(batch, self.tree_width)[1])
-            self._graphs.run(self._compile, step, mask)
-        with trace.stage("verify"):
-            logits_output, forward_batch, ran_graph = self._verify(batch, step, mask, grammar_barrier, trace)
-            self._accept(batch, step, logits_output.next_token_logits, trace)
-        with trace.stage("commit"):
-            new_seq_lens = self._commit(batch, step, logits_output.hidden_states, on_publish)
+        self._draft(batch, step)
+        self._graphs.run(self._build, step)
+        mask = self.mask_buffer(step.bs, self._host_bound(batch, self.tree_width)[1])
+        self._graphs.run(self._compile, step, mask)
+        logits_output, forward_batch, ran_graph = self._verify(batch, step, mask, grammar_barrier, trace)
+        self._accept(batch, step, logits_output.next_token_logits, trace)
+        new_seq_lens = self._commit(batch, step, logits_output.hidden_states, on_publish)
         logits_output.hidden_states = None  # else the scheduler copies it to the host
         trace.noted(step, mask)
         result = GenerationBatchResult(
@@ -232,6 +229,7 @@ class DDTreeWorker(DFlashWorkerV2):
             self.head(out.logits_output.hidden_states)
 
     def _prepare(self, step: StepBuffers) -> None:
+        self._stamp(step, 0)
         block_ids, positions, slots = self._draft_block(step.bs)
         _prepare_dflash_draft_block_unchecked(
             bonus_tokens=step.roots,
@@ -255,11 +253,13 @@ class DDTreeWorker(DFlashWorkerV2):
     # 2. build
 
     def _build(self, step: StepBuffers) -> None:
+        self._stamp(step, 1)
         build_trees(step.tree, *self.head.lists(step.bs), step.roots, step.budgets, step.caps)
 
     # 3. compile
 
     def _compile(self, step: StepBuffers, mask: torch.Tensor) -> None:
+        self._stamp(step, 2)
         compile_trees(
             step.tree,
             step.seq_lens,
@@ -268,6 +268,7 @@ class DDTreeWorker(DFlashWorkerV2):
             mask,
             whole_rows=self._whole_mask_rows,
         )
+        self._stamp(step, 3)
 
     def mask_buffer(self, bs: int, tokens: int) -> torch.Tensor:
         """Where a mask goes: the attention backend's own buffer where it has one, else new.
@@ -297,7 +298,7 @@ class DDTreeWorker(DFlashWorkerV2):
             batch=None, forward_batch=forward_batch, is_verify=True, skip_attn_backend_init=True
         )
         logits = out.logits_output.next_token_logits
-        trace.raw(step, logits)
+        trace.raw(step, logits, may_change=may_adjust(batch))
         changed = adjust_logits(
             logits, batch, tree, self._penalties, self.block_size, grammar_tree, grammar_barrier
         )
@@ -367,6 +368,7 @@ class DDTreeWorker(DFlashWorkerV2):
 
     def _settle(self, step: StepBuffers) -> None:
         """What the step emits; the target's KV packed."""
+        self._stamp(step, 4)
         settle(step, self._offsets)
         step.moves.zero_()
         self._packer.pack(step.tree.slots, step.accepted, step.moves)
@@ -387,3 +389,9 @@ class DDTreeWorker(DFlashWorkerV2):
             positions=step.positions.view(-1),
             commit_lens=step.accept_lens,
         )
+        self._stamp(step, 5)
+
+    def _stamp(self, step: StepBuffers, boundary: int) -> None:
+        """The time at the begin of stage `boundary`, where somebody may read it."""
+        if self._timed:
+            stamp(step.stamps, boundary)

@@ -1,9 +1,9 @@
 """Architectures that the demo pair has not: MLA and MoE as in DeepSeek-V3 and Kimi-K2, and two GPUs.
 
-Greedy DDTREE = autoregression for each toy target, wherever autoregression agrees with itself: asked one by
-one instead of together, it adds in another order, and near-ties fall the other way (in a mixture of experts
-those of the router too). With two GPUs, tensor parallel 2 = 1. The engines are started here, because their
-models are made here.
+Greedy DDTREE = autoregression for each toy target, up to near-ties. How near is measured: autoregression is
+asked one by one and together, which adds in another order (in a mixture of experts the router has near-ties
+too); the widest logit gap at which it parts from itself is what DDTREE may part at. With two GPUs, tensor
+parallel 2 = 1. The engines are started here, because their models are made here.
 """
 
 import contextlib
@@ -16,11 +16,12 @@ import torch
 from scripts.gpu import toy_models
 from scripts.gpu.checks import Context, Engines, Verdict, same_outputs
 from scripts.gpu.checks.greedy import first_difference
-from scripts.gpu.lab import TREE, Answer, EngineProcess, Lab
+from scripts.gpu.lab import TREE, EngineProcess, Lab
 
 NEEDS = ()
 PROMPTS, TOKENS = 24, 64
 NEAR_TIE = 1e-4  # of float32 logits: what another order of sums may move
+WIDEST_TIE = 1e-3  # beyond it, autoregression parting from itself would explain too much
 WIDE = {
     **TREE,
     "speculative_ddtree_topk_cap": 0,
@@ -70,7 +71,13 @@ def _compare(verdict: Verdict, kind: str, engines: list[EngineProcess], prompts:
     stable = same_outputs(wanted, alone)
     verdict.figures.append(f"{kind}: autoregression one by one = together on {stable} of {len(prompts)}")
     verdict.claim(stable >= len(prompts) * 3 // 4, f"{kind}: autoregression hardly agrees with itself")
-    ties = {i: _parts(a, b) for i, (a, b) in enumerate(zip(wanted, alone, strict=True))}
+    widest = NEAR_TIE
+    for i, (a, b) in enumerate(zip(wanted, alone, strict=True)):
+        if a.output_ids != b.output_ids:
+            at, gap = first_difference(reference, prompts[i], a, b)
+            widest = max(widest, gap)
+            verdict.figures.append(f"  request {i} parts from itself at token {at}, logit gap {gap:.2g}")
+    verdict.claim(widest < WIDEST_TIE, f"{kind}: autoregression parts from itself at a gap of {widest:.2g}")
     for engine in others:
         got = engine.generate(prompts, params)
         differing = [i for i, a in enumerate(got) if a.output_ids != wanted[i].output_ids]
@@ -83,13 +90,6 @@ def _compare(verdict: Verdict, kind: str, engines: list[EngineProcess], prompts:
         for i in differing:
             at, gap = first_difference(reference, prompts[i], wanted[i], got[i])
             told = f"{kind}, {engine.name}: request {i} parts at token {at}, logit gap {gap:.2g}"
-            itself = at == ties[i]
-            verdict.figures.append(told + (", as autoregression one by one does" if itself else ""))
-            verdict.claim(itself or gap <= NEAR_TIE, told)
+            verdict.figures.append(told)
+            verdict.claim(gap <= widest, told)
         verdict.claim(length > 1.02, f"{kind}, {engine.name}: nothing was accepted, so nothing was tested")
-
-
-def _parts(a: Answer, b: Answer) -> int | None:
-    """The first token in which two answers differ."""
-    pairs = enumerate(zip(a.output_ids, b.output_ids, strict=True))
-    return next((i for i, (own, other) in pairs if own != other), None)

@@ -14,6 +14,7 @@ from ddviz.check.doctor import examine
 from ddviz.engines.sglang_plugin import tree_kernels
 from ddviz.engines.sglang_plugin.batch import AcceptedBatch
 from ddviz.engines.sglang_plugin.commit import KVPacker, settle
+from ddviz.engines.sglang_plugin.stamps import stamp
 from ddviz.engines.sglang_plugin.step_buffers import StepBuffers
 from ddviz.engines.sglang_plugin.tracing.ddtree_step import DDTreeStep
 from ddviz.engines.sglang_plugin.tracing.notes import Notes
@@ -119,8 +120,8 @@ class Engine:
         step = self.steps.first(len(reqs))
         step.seq_lens.copy_(seq_lens)
         tree = step.tree
-        with trace.stage("draft"):
-            self.lists[step.bs] = self._draft(roots)
+        stamp(step.stamps, 0)
+        self.lists[step.bs] = self._draft(roots)
         limits = torch.tensor([[BUDGET, CAP]] * len(reqs), dtype=torch.int32).T
         limits = limits[0].contiguous(), limits[1].contiguous()
         self.kernels.build_trees(tree, *self.lists[step.bs], roots, *limits)
@@ -129,12 +130,14 @@ class Engine:
         self.kernels.compile_trees(tree, seq_lens, pool_indices, self.rows, mask)
         self.spoil(tree, mask)
         logits = self.table[tree.tokens.view(-1)]
-        trace.raw(step, logits)
+        trace.raw(step, logits, may_change=False)
         for own, twin in zip(step.accepted, self._accept(reqs, tree, logits, trace), strict=True):
             own.copy_(twin)
         settle(step, torch.arange(BLOCK))
         step.moves.zero_()
         self.packer.pack(tree.slots, step.accepted, step.moves)
+        for boundary in range(1, 6):
+            stamp(step.stamps, boundary)
         trace.noted(step, mask)
         result = SimpleNamespace()
         trace.launched(result, graph=False)

@@ -8,13 +8,14 @@ Not here: what notes hold (notes.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 
 from ddviz.engines.sglang_plugin.step_buffers import StepBuffers
+from ddviz.engines.sglang_plugin.tracing import reading
 from ddviz.engines.sglang_plugin.tracing.jobs import Layout
 from ddviz.engines.sglang_plugin.tracing.notes import Notes
 from ddviz.engines.sglang_plugin.tracing.traced_step import TracedStep, harmless
@@ -24,42 +25,36 @@ class DDTreeStep(TracedStep):
     def __init__(self, notes: Notes, *args: Any) -> None:
         super().__init__(*args)
         self._notes = notes
-        self._stage = ""  # under way
+        self._unread: torch.Tensor | None = None  # logits that nothing will change
+        self._later: list[Callable[[], None]] = []  # for after commit
         self._packed: tuple[Layout, torch.Tensor] | None = None
 
-    @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        self._stage = name
-        yield
-        self._clock.mark(name)
-
-    @contextmanager
-    def _aside(self) -> Iterator[None]:
-        """What runs in it is tracing's, and no part of the stage's time."""
-        self._clock.mark(self._stage)
-        yield
-        self._clock.mark()
-
     @harmless
-    def raw(self, step: StepBuffers, logits: torch.Tensor) -> None:
-        """After the target's forward, before anything changes its logits [bs*T, V]."""
-        with self._aside():
+    def raw(self, step: StepBuffers, logits: torch.Tensor, may_change: bool) -> None:
+        """After the target's forward. may_change: its logits [bs*T, V] may not stay as they are."""
+        if may_change:
             self._notes.read(step, logits)
+        else:
+            self._unread = logits
 
     @harmless
-    def adjusted(self, *args: Any) -> None:
-        with self._aside():
-            super().adjusted(*args)
+    def adjusted(self, logits: torch.Tensor, tree: reading.Linked) -> None:
+        self._later.append(partial(super().adjusted, logits, tree))
 
     @harmless
-    def sampled(self, *args: Any) -> None:
-        with self._aside():
-            super().sampled(*args)
+    def sampled(self, part: slice, tree: reading.Linked, *more: Any) -> None:
+        noted = partial(super().sampled, part, tree, *more)
+        if part.stop - part.start == len(tree.tokens):
+            self._later.append(noted)
+        else:  # the batch was cut because its probabilities are large: they are not held any longer
+            noted()
 
     @harmless
     def noted(self, step: StepBuffers, mask: torch.Tensor) -> None:
-        """After commit. mask: the flat buffer that attention read."""
-        self._packed = self._notes.pack(step, mask)
+        """After commit, so that no stage has tracing in its time. mask: the flat one that attention read."""
+        for note in self._later:
+            note()
+        self._packed = self._notes.pack(step, mask, self._unread)
 
     def _send(self) -> None:
         self._join_sampled()

@@ -1,10 +1,10 @@
-"""What a trace keeps of a DDTREE step, for the whole batch, read and packed by two stages of their own.
+"""What a trace keeps of a DDTREE step, for the whole batch, read and packed by a stage of its own.
 
 In:  StepBuffers, the draft head's lists, the mask, the target's logits before anything changes them.
 Out: one tensor of bytes for a batch, and its layout.
 Not here: what only a sampled or an adjusted step has (traced_step.py), the way to the host (ring.py).
 
-Like the worker's own stages they are CUDA graphs: a traced step is two launches more, however much is kept.
+Like the worker's own stages it is a CUDA graph: a traced step is one launch more, however much is kept.
 """
 
 from collections.abc import Callable
@@ -44,23 +44,28 @@ class Notes:
         """Graphs for these batches; logits [n, V] and mask are where SGLang's own graphs have them."""
         self._logits = logits
         for step in steps:
-            self._graphs.capture(self._read, step, logits[: step.bs * step.tree.width])
             self._graphs.capture(self._pack, step, mask)
+            self._graphs.capture(self._read_and_pack, step, mask, logits[: step.bs * step.tree.width])
 
-    def read(self, step: StepBuffers, logits: torch.Tensor) -> None:
-        """The target's logits [bs*T, V], as the forward left them."""
-        if self._logits is not None and logits.data_ptr() == self._logits.data_ptr():
-            self._graphs.run(self._read, step, logits)
+    def pack(
+        self, step: StepBuffers, mask: torch.Tensor, logits: torch.Tensor | None
+    ) -> tuple[Layout, torch.Tensor]:
+        """Everything of the step, after commit: layout, and the bytes. logits: None where they were read."""
+        if logits is None:
+            self._graphs.run(self._pack, step, mask)
+        elif self._logits is not None and logits.data_ptr() == self._logits.data_ptr():
+            self._graphs.run(self._read_and_pack, step, mask, logits)
         else:  # an eager forward has them elsewhere
-            self._read(step, logits)
-
-    def pack(self, step: StepBuffers, mask: torch.Tensor) -> tuple[Layout, torch.Tensor]:
-        """Everything of the step, after commit: layout, and the bytes."""
-        self._graphs.run(self._pack, step, mask)
+            self._read_and_pack(step, mask, logits)
         layout = self._layouts[step.bs]
         return layout, self._packed[: layout.size]
 
-    def _read(self, step: StepBuffers, logits: torch.Tensor) -> None:
+    def _read_and_pack(self, step: StepBuffers, mask: torch.Tensor, logits: torch.Tensor) -> None:
+        self.read(step, logits)
+        self._pack(step, mask)
+
+    def read(self, step: StepBuffers, logits: torch.Tensor) -> None:
+        """The target's logits [bs*T, V], as the forward left them."""
         read_rows(logits, self._facts.first(logits.shape[0]))
         width = step.tree.width
         parent_rows = self._rows[: step.bs].unsqueeze(1) * width + step.tree.parents.clamp(min=0)
@@ -105,6 +110,7 @@ class Notes:
             "draft_kv_positions": step.positions,
             "src_slots": step.moves[..., 0],
             "dst_slots": step.moves[..., 1],
+            "stamps": step.stamps.expand(step.bs, -1),
         }
 
     def _statistics(self, step: StepBuffers) -> dict[str, torch.Tensor]:

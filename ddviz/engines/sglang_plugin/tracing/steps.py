@@ -92,8 +92,14 @@ def step_of(
         accept=_accept(row),
         commit=part(lambda r: _commit(r, facts), "src_slots"),
         emitted=emitted,
-        times_us=times_us,
+        times_us=_stage_times(row["stamps"]) if "stamps" in row else times_us,
     )
+
+
+def _stage_times(stamps: list[int]) -> dict[str, float]:
+    """Microseconds a stage, from ns at the boundaries."""
+    spans = zip(schema.STAGES, stamps[:-1], stamps[1:], strict=True)
+    return {name: round((end - begin) / 1000, 1) for name, begin, end in spans}
 
 
 def _count(row: Lists) -> int:

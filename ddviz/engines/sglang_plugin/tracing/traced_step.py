@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -46,17 +45,13 @@ class Traced:
 class NoStep:
     """A step in which nobody is traced."""
 
-    def raw(self, step: StepBuffers, logits: torch.Tensor) -> None: ...
+    def raw(self, step: StepBuffers, logits: torch.Tensor, may_change: bool) -> None: ...
     def noted(self, step: StepBuffers, mask: torch.Tensor) -> None: ...
     def adjusted(self, logits: torch.Tensor, tree: TreeBatch) -> None: ...
     def sampled(self, *tensors: torch.Tensor | slice) -> None: ...
     def launched(self, result: Any, graph: bool) -> None: ...
 
-    def stage(self, name: str) -> AbstractContextManager[None]:
-        return NOTHING
 
-
-NOTHING = nullcontext()
 NO_STEP = NoStep()
 
 
@@ -104,7 +99,6 @@ class TracedStep(NoStep):
         self._kept: dict[str, torch.Tensor] = {}
         self._sampled: list[dict[str, torch.Tensor]] = []
         self._clock = tracer.clock(batch.seq_lens.device)
-        self._clock.mark()
 
     @harmless
     def adjusted(self, logits: torch.Tensor, tree: reading.Linked) -> None:

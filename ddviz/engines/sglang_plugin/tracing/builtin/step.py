@@ -47,6 +47,7 @@ class BuiltinStep(TracedStep):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
+        self._clock.mark()
         self._kept["seq_len"] = self._batch.seq_lens[self._rows].long()
         self._width = 0
         self._logits: torch.Tensor | None = None  # [bs*T, V], where the engine changes them in place
