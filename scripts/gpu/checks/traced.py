@@ -16,7 +16,7 @@ from scripts.gpu.lab import Answer, EngineProcess
 NEEDS = ("traced", "traceable", "tree-bf16")
 TOKENS = 128
 TIMED_TOKENS = 384
-ROUNDS = {1: 12, 16: 24}  # by batch size
+ROUNDS = {1: 10, 16: 20}  # by batch size
 ONE_BY_ONE = 2  # prompts a round at batch 1
 LEVELS = {"standard": "standard", "off": "off", "none": "off"}  # who is asked, and at which level
 BASE = {"standard": "off", "off": "none"}  # with whom its cost is compared
