@@ -91,12 +91,15 @@ function showLesson(body, lesson, page) {
   return { heading, answer };
 }
 
-// A step of another trace, above the lesson's own.
+const BESIDE_SCALE = 1.2; // at which labels are read from the back of a room
+
+// A step of another trace, above the lesson's own, or beside it where there is room for two.
 function besideOf({ beside }, { source, scope }) {
   const title = `${beside.name}, step ${beside.step}`;
   const [box, says] = [make("section", "ddviz-learn-beside"), make("span", "ddviz-muted")];
   append(box, append(make("header", "ddviz-pane-head"), make("h4", "ddviz-heading", title), says));
-  const picture = newPicture(box, scope, title);
+  const picture = newPicture(box, scope, title, BESIDE_SCALE);
+  picture.element.tabIndex = 0; // a long chain is scrolled
   source(beside.trace)
     .step(beside.step)
     .then((view) => {

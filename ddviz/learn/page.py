@@ -29,6 +29,7 @@ FILES = (  # a constant must stand before what uses it while the script loads
         "piece_coin",
         "piece_pack",
         "runs_chart",
+        "temperature_chart",
         "piece_whatif",
     ),
     *("piece_findings", "lesson", "learn"),

@@ -1,6 +1,9 @@
 // A small still of a tree, drawn as the viewer draws it: for two trees side by side, and for trees that grow.
 
-function newPicture(parent, scope, label) {
+const STRIP_HEIGHT = 120; // px; what is lower shows the whole shape
+
+// least: the smallest scale where there is height to read in; what is wider then is scrolled.
+function newPicture(parent, scope, label, least = 0) {
   const box = append(parent, make("div", "ddviz-learn-picture")).lastChild;
   box.setAttribute("role", "img");
   const svg = createSvgTree(box);
@@ -12,9 +15,11 @@ function newPicture(parent, scope, label) {
     const { clientWidth: width, clientHeight: height } = box;
     if (!step || !width || !height) return;
     const layout = layoutTree(step, width - 16, height - 16);
-    const scale = Math.min(1.3, (width - 16) / layout.width, (height - 16) / layout.height);
+    const floor = height > STRIP_HEIGHT ? least : 0;
+    const scale = Math.max(floor, Math.min(1.3, (width - 16) / layout.width, (height - 16) / layout.height));
     svg.draw(layout);
-    const y = 8 + Math.max(0, (height - 16 - layout.height * scale) / 2);
+    svg.element.style.width = `${Math.max(width, Math.ceil(layout.width * scale) + 16)}px`;
+    const y = floor ? 8 : 8 + Math.max(0, (height - 16 - layout.height * scale) / 2);
     svg.move({ x: 8, y, k: scale, kx: scale });
     svg.mark(layout.byIndex.get(marked) ?? null, null);
   }

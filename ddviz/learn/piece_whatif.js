@@ -5,10 +5,20 @@ function whatifPiece({ lesson, answer, scope, step: stepOf, reveal }) {
   const { text, labels, most, reach, cap: askedCap } = lesson.wants;
   const controls = append(box, make("div", "ddviz-learn-sliders")).lastChild;
   const says = append(box, make("p", "ddviz-learn-line-says")).lastChild;
-  const chart = newRunsChart(box, lesson.runs);
+  const charts = append(box, make("div", "ddviz-learn-charts")).lastChild;
+  const chart = newRunsChart(charts, lesson.runs);
+  const heat = newTemperatureChart(charts, lesson.runs);
   const picture = newPicture(box, scope, "The tree at this budget and cap");
   let view = null;
-  const [budget, cap] = [newSlider("budget", 1, most[0]), newSlider("topk_cap", 1, most[1])];
+  const [budget, cap] = [newSlider("budget", 1, most[0], draw), newSlider("topk_cap", 1, most[1], draw)];
+  const warm = heat && newSlider("temperature", 0, heat.last, drawHeat);
+  const heatSays = make("p", "ddviz-learn-line-says");
+  if (heat) {
+    charts.after(heatSays);
+    heatSays.setAttribute("role", "status");
+    warm.value = String(heat.first);
+    drawHeat();
+  }
 
   stepOf(lesson.step).then((found) => {
     view = found;
@@ -16,11 +26,19 @@ function whatifPiece({ lesson, answer, scope, step: stepOf, reveal }) {
     draw();
   });
 
-  function newSlider(name, low, high) {
+  function drawHeat() {
+    const k = Number(warm.value);
+    warm.previousSibling.textContent = `temperature ${heat.valueOf(k)}`;
+    warm.setAttribute("aria-valuetext", String(heat.valueOf(k)));
+    heat.draw(k);
+    heatSays.textContent = heat.says(k);
+  }
+
+  function newSlider(name, low, high, onInput) {
     const slider = make("input", "ddviz-slider");
     Object.assign(slider, { type: "range", min: String(low), max: String(high), step: "1" });
     slider.setAttribute("aria-label", name);
-    slider.addEventListener("input", draw);
+    slider.addEventListener("input", onInput);
     append(controls, append(make("label", "ddviz-learn-slider"), make("span"), slider));
     return slider;
   }

@@ -1,8 +1,8 @@
 // Mean accept length of recorded runs over budgets, a line for each temperature, at the cap that is set. The means are
 // those of `ddviz whatif` (tasks.py), at some budgets and caps; for a cap between two of them the smaller stands.
 
-const [RUNS_WIDTH, RUNS_HEIGHT] = [640, 170]; // of the drawing, in its own units
-const RUNS_PLOT = { left: 34, right: 104, top: 12, bottom: 26 };
+const [RUNS_WIDTH, RUNS_HEIGHT] = [420, 170]; // of the drawing, in its own units
+const RUNS_PLOT = { left: 34, right: 76, top: 12, bottom: 26 };
 
 // null where there are no runs
 function newRunsChart(parent, runs) {
@@ -28,7 +28,7 @@ function newRunsChart(parent, runs) {
       parts.push(lineAt(RUNS_PLOT.left, y(mean), x(last), y(mean)), textAt(8, y(mean) + 4, String(mean)));
     }
     for (const one of runs[0].budgets) parts.push(textAt(x(one) - 4, RUNS_HEIGHT - 8, String(one)));
-    parts.push(textAt(x(last) + 24, RUNS_HEIGHT - 8, "budget"));
+    parts.push(textAt(x(last) + 20, RUNS_HEIGHT - 8, "budget"));
     parts.push(lineAt(x(budget), RUNS_PLOT.top, x(budget), y(1), "ddviz-learn-now"));
     runs.forEach((run, k) => parts.push(...runParts(run, k, known)));
     svg.replaceChildren(...parts);

@@ -22,6 +22,7 @@ import numpy as np
 
 from ddviz.analysis.whatif import ask, continuations, whatif
 from ddviz.check.doctor import examine
+from ddviz.learn.temperature import TEMPERATURES, lengths_at
 from ddviz.trace import Trace
 from ddviz.trace.schema import Step as TraceStep
 from ddviz.tree import compile_ddtree_retrieve, depths_of, node_positions, tree_mask
@@ -216,7 +217,8 @@ RUN_CAPS = (1, 2, 4, 8, 16)
 
 
 def run_means(trace: Trace) -> JSON:
-    """Mean accept length of a run at its recorded steps, by cap and budget, as `ddviz whatif` has it.
+    """Mean accept length of a run at its recorded steps: by cap and budget, as `ddviz whatif` has it, and
+    of its recorded trees by temperature (temperature.py), null where the target's numbers are not recorded.
 
     Raises BadValueError where no step holds a draft.
     """
@@ -224,7 +226,15 @@ def run_means(trace: Trace) -> JSON:
     means: dict[int, list[float]] = {cap: [] for cap in RUN_CAPS}
     for estimate in found.estimates:
         means[estimate.topk_cap].append(round(estimate.at_recorded_starts, 4))
-    return {"name": trace.name, "temperature": found.temperature, "budgets": RUN_BUDGETS, "means": means}
+    lengths = lengths_at(trace)
+    return {
+        "name": trace.name,
+        "temperature": found.temperature,
+        "budgets": RUN_BUDGETS,
+        "means": means,
+        "temperatures": TEMPERATURES,
+        "lengths": [list(bounds) for bounds in lengths] if lengths else None,
+    }
 
 
 def _draft(at: Step) -> tuple[Any, Any]:

@@ -4,6 +4,8 @@ import pytest
 
 from ddviz.learn.lesson import HERE, course, find_lesson, shipped_samples
 from ddviz.learn.page import export_lesson
+from ddviz.learn.temperature import lengths_at
+from ddviz.trace import load
 from tests.app.app_page import served_app
 from tests.browser import wait_until, watched_page
 
@@ -306,6 +308,35 @@ def test_left_and_right_go_through_the_steps_from_the_text_too(browser, tmp_path
             page.locator(".ddviz-learn-check", has_text=f"Answer: step {step}").wait_for()
         page.keyboard.press("ArrowLeft")
         page.locator(".ddviz-learn-check", has_text="Answer: step 2").wait_for()
+
+
+def test_chain_and_tree_stand_side_by_side_where_there_is_room(browser, tmp_path):
+    page_file = export_lesson(find_lesson("tree"), tmp_path / "tree.html")
+    for width, height in [(1920, 1080), (1280, 800)]:
+        with watched_page(browser, width, height) as watched:
+            watched.page.goto(page_file.as_uri())
+            chain, tree = box_of(watched.page, ".ddviz-learn-beside"), box_of(watched.page, "plot")
+            assert chain[2] <= tree[0] if width > 1600 else chain[3] <= tree[1]
+            assert tree[2] - tree[0] > 500 and tree[3] - tree[1] > 400
+            first = box_of(watched.page, ".ddviz-learn-picture .ddviz-rejected")
+            assert is_within(first, chain) and first[3] - first[1] > (20 if width > 1600 else 12)
+
+
+def test_the_slider_of_temperature_says_what_was_recomputed(browser, tmp_path):
+    lesson = find_lesson("tradeoffs")
+    greedy, warm = (load(path) for path in lesson.runs)
+    page_file = export_lesson(lesson, tmp_path / "page.html")
+    with watched_page(browser) as watched:
+        page, pupil = watched.page, Pupil(watched.page)
+        page.goto(page_file.as_uri())
+        pupil.tab_to("temperature")
+        for key, temperature in [("Home", 0.0), ("End", 1.0)]:
+            pupil.press(key)
+            means = [lengths_at(run, (temperature,))[0].low for run in (greedy, warm)]
+            says = f"{means[0]:.2f} at temperature {temperature:g}, at the steps recorded at 0; {means[1]:.2f} at"
+            page.locator(".ddviz-learn-line-says", has_text=f"Mean accept length {says}").wait_for()
+        pupil.press("ArrowLeft")
+        page.locator(".ddviz-learn-line-says", has_text=" to ").wait_for()  # two bounds
 
 
 def test_in_a_narrow_window_the_text_is_as_tall_as_its_words(browser, tmp_path):

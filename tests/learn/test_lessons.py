@@ -270,6 +270,10 @@ def test_tradeoffs_is_true():
     for run, row in zip(drawn, table[2], strict=True):
         shown = dict(zip(run["budgets"], run["means"][4], strict=True))
         assert [f"{shown[budget]:.2f}" for budget in (4, 16, 64)] == [inline_text(cell) for cell in row[1:]]
+    greedy, warm = (run["lengths"] for run in drawn)
+    own.says("At temperature 0 the greedy run has its recorded 3.19; at 1 it would have 2.91")
+    assert [f"{greedy[0][0]:.2f}", f"{greedy[-1][0]:.2f}"] == ["3.19", "2.91"]
+    assert all(below[1] < above[0] for below, above in zip(warm, greedy, strict=True)), "stays below"
     at = Step(own.trace, own.lesson.step)
     assert [smallest_budget(at, 4, cap) for cap in (1, 2, 4)] == [None, 10, 21]
     assert own.lesson.wants == {"reach": 4, "cap": 4} and own.step.accept.num_accepted + 1 == 3
