@@ -121,14 +121,16 @@ def measured(browser: Any, path: Path, empty: Path, presses: int) -> dict[str, A
     cdp = page.context.new_cdp_session(page)
     cdp.send("Performance.enable", {"timeDomain": "threadTicks"})
     memory, frames, intervals, drawn, steps = [heap(cdp)], [], [], [], []
+    counts = [kept(cdp)]
     busy = main_thread_ms(cdp)
     for part in range(4):
-        held = page.evaluate(HELD, presses // 4)
+        held = page.evaluate(HELD, presses * (part + 1) // 4 - presses * part // 4)
         frames += held["frames"]
         intervals += held["intervals"]
         drawn += held["drawn"]
         steps += held["seen"] if part == 0 else held["seen"][1:]
         memory.append(heap(cdp))
+        counts.append(kept(cdp))
     lost = sum(after - before - 1 for before, after in pairwise(steps))
     return {
         "first_picture_s": first,
@@ -142,6 +144,8 @@ def measured(browser: Any, path: Path, empty: Path, presses: int) -> dict[str, A
         "steps_gone": len(steps) - 1,
         "steps_lost": lost,
         "heap_mb": [round(size / 1e6, 1) for size in memory],
+        "elements": [elements for elements, _ in counts],
+        "listeners": [listeners for _, listeners in counts],
     }
 
 
@@ -149,6 +153,12 @@ def main_thread_ms(cdp: Any) -> float:
     """Processor time of the page's main thread so far: another program on the machine adds little to it."""
     metrics = {entry["name"]: entry["value"] for entry in cdp.send("Performance.getMetrics")["metrics"]}
     return float(1000 * metrics["TaskDuration"])
+
+
+def kept(cdp: Any) -> tuple[int, int]:
+    """Nodes of the document, detached ones too, and listeners, after a collection."""
+    metrics = {entry["name"]: entry["value"] for entry in cdp.send("Performance.getMetrics")["metrics"]}
+    return int(metrics["Nodes"]), int(metrics["JSEventListeners"])
 
 
 def heap(cdp: Any) -> int:
