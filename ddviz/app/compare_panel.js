@@ -1,14 +1,23 @@
 // Joins the comparison to Gradio: mounts both viewers on the traces that props.value names.
 const stage = element.querySelector(".ddviz-stage");
-let mounted = null; // {key, pair}
+let mounted = null; // {key, pair, names}
+
+// As in viewer_panel.js: a picker says its trace again when it is left.
+function isOnlyLeft(value) {
+  return value && mounted && namesOf(value) === mounted.names && document.activeElement !== document.body;
+}
+
+function namesOf({ a, b }) {
+  return `${a.trace} ${b.trace} ${a.live} ${b.live}`;
+}
 
 async function draw() {
   const value = props.value;
   const key = value ? String(value.nonce) : null;
   stage.classList.toggle("ddviz-is-empty", !value);
-  if (key === (mounted?.key ?? null)) return;
+  if (key === (mounted?.key ?? null) || isOnlyLeft(value)) return;
   mounted?.pair?.destroy();
-  mounted = value && { key, pair: null };
+  mounted = value && { key, pair: null, names: namesOf(value) };
   if (!value) return;
   await shown(() => mounted?.key === key);
   const diff = await ask("compare", { a: value.a.trace, b: value.b.trace });

@@ -22,17 +22,23 @@ function followPasted() {
   return link.trace === props.value?.link ? mounted?.view.update(link) : location.reload();
 }
 
+// A field of the pickers says its trace again when it is left. Who has gone on from there, to another field or into the
+// viewer, keeps the view and the focus; after a choice nothing has the focus.
+function isOnlyLeft(value) {
+  return !value?.live && value?.trace === mounted?.trace && document.activeElement !== document.body;
+}
+
 function draw() {
   const value = props.value;
   const key = value ? `${value.trace} ${value.nonce}` : null;
   stage.classList.toggle("ddviz-is-empty", !value);
-  if (key === (mounted?.key ?? null)) return;
+  if (key === (mounted?.key ?? null) || isOnlyLeft(value)) return;
   mounted?.view.destroy();
   mounted = null;
   if (value?.live && !isOpening) keepLink(value, {}); // a run that begins: the address no longer names the last one
   isOpening = false;
   if (!value) return;
-  mounted = { key };
+  mounted = { key, trace: value.trace };
   mounted.view = ddviz.mount(stage, sourceOf(value.trace, () => mounted?.key === key, () => mounted.view), {
     ...linkTo(value),
     live: value.live,

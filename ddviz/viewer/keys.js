@@ -96,6 +96,7 @@ function wideBox(target, root) {
 function isForOthers(event, target) {
   if ((event.ctrlKey || event.metaKey) && !event.getModifierState("AltGraph")) return true;
   if (isInSheet(target)) return true;
+  if (target.type === "range") return /^(Arrow|Home|End|Page)/.test(event.key); // moves its thumb
   if (/^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName) || target.isContentEditable) return true;
   return target.tagName === "BUTTON" && (event.key === "Enter" || event.key === " ");
 }

@@ -5,6 +5,7 @@ const KEY_NAMES = { ArrowLeft: "←", ArrowRight: "→", ArrowUp: "↑", ArrowDo
 function createKeySheet(parent, { scope, root }) {
   const sheet = newSheet(root, scope, "Keys");
   sheet.element.classList.add("ddviz-sheet-keys");
+  reachable(sheet.body, "All keys"); // longer than a low window
   for (const [where, title] of [
     ["all", "Anywhere"],
     ["view", "Anywhere but in what scrolls"],

@@ -333,7 +333,8 @@ def test_the_slider_of_temperature_says_what_was_recomputed(browser, tmp_path):
         for key, temperature in [("Home", 0.0), ("End", 1.0)]:
             pupil.press(key)
             means = [lengths_at(run, (temperature,))[0].low for run in (greedy, warm)]
-            says = f"{means[0]:.2f} at temperature {temperature:g}, at the steps recorded at 0; {means[1]:.2f} at"
+            place = f"at temperature {temperature:g}, at the steps recorded at 0"
+            says = f"{means[0]:.2f} {place}; {means[1]:.2f} at"
             page.locator(".ddviz-learn-line-says", has_text=f"Mean accept length {says}").wait_for()
         pupil.press("ArrowLeft")
         page.locator(".ddviz-learn-line-says", has_text=" to ").wait_for()  # two bounds

@@ -1,4 +1,4 @@
-"""For readers without a pointer, without colours, without motion: what the tree says, what keys reach, what signs there are."""
+"""For readers without pointer, colours or motion: what the tree says, which signs there are, what rests."""
 
 import pytest
 
@@ -71,3 +71,56 @@ def test_a_tree_on_the_canvas_says_of_its_node_what_an_element_would(browser, pa
             assert page.get_by_role("tree").evaluate(
                 "(e) => e.ariaActiveDescendantElement.classList.contains('ddviz-spoken')"
             )
+
+
+MOVES = """() => {
+  const found = [];
+  const look = (root) => {
+    for (const element of root.querySelectorAll("*")) {
+      if (element.shadowRoot) look(element.shadowRoot);
+      const { transitionDuration, animationName } = getComputedStyle(element);
+      if (/[1-9]/.test(transitionDuration) || animationName !== "none") found.push(element.className);
+    }
+  };
+  look(document);
+  return found;
+}"""
+
+
+def test_nothing_moves_for_who_asks_for_less_motion(browser, pages):
+    """In the stage that moves otherwise; without the wish it does move, so that the test can fail."""
+    for motion, moves in (("no-preference", True), ("reduce", False)):
+        with watched_page(browser, reduced_motion=motion) as watched:
+            page = watched.page
+            page.goto(f"{pages['sampled'].as_uri()}#stage=commit")
+            page.locator(".ddviz-joining").first.wait_for()
+            for key in ("<", "<", ">"):
+                page.keyboard.press(key)
+            assert bool(page.evaluate(MOVES)) == moves
+            assert (page.evaluate("document.getAnimations().length") == 0) or moves
+
+
+def test_colour_is_never_the_only_sign_of_a_status(browser, pages, traces):
+    """Status by status: another outline, a sign or dashes; and the legend says which is which in words."""
+    steps = range(len(traces["sampled"].steps))
+    with watched_page(browser, forced_colors="active") as watched:
+        page = watched.page
+        open_page(page, pages["sampled"])
+        looks = {}
+        for step in steps:
+            page.evaluate(f"ddviz.view.update({{ step: {step} }})")
+            page.get_by_role(
+                "tree", name=f"Draft tree of step {traces['sampled'].steps[step].index}"
+            ).wait_for()
+            for status in ("root", "accepted", "rejected", "unreached", "bonus"):
+                node = page.locator(f"g[role=treeitem].ddviz-{status}:visible").first
+                if not node.count():
+                    continue
+                shape = node.locator(".ddviz-shape")
+                corners = "".join(filter(str.isalpha, shape.get_attribute("d")))
+                dashes = shape.evaluate("(e) => getComputedStyle(e).strokeDasharray")
+                label = node.locator(".ddviz-label").text_content()
+                looks[status] = (corners, dashes, label[0] if label[0] in "◆✓✗+" else "")
+        assert len(looks) == 5 and len(set(looks.values())) == 5, looks
+        legend = page.locator(".ddviz-legend").inner_text()
+        assert all(status in legend for status in looks)
