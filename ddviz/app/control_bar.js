@@ -80,7 +80,8 @@ async function look() {
   draw();
   if (answer.state === "lost") return;
   const run = answer.run?.nonce ?? null;
-  if (seenRun !== undefined && run !== seenRun) trigger("run"); // another page began one, or the engine refused ours
+  // another page began one, or the engine refused ours; an app that was started again knows of none: the view stays
+  if (seenRun !== undefined && run !== null && run !== seenRun) trigger("run");
   seenRun = run;
   const offered = answer.model ? JSON.stringify(answer.model) : (seenModel ?? null); // one that is gone offered it
   if (seenModel !== undefined && offered !== seenModel) trigger("model"); // a page that opens is told by Python

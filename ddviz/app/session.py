@@ -163,11 +163,12 @@ class Session:
         return [] if self.engine is None else self.engine.log()
 
     def growing(self, trace_id: str) -> bool:
-        """Whether the engine is writing this trace, or is about to."""
+        """Whether the engine, or that of another app, is writing this trace or is about to."""
         run = next((run for run in list(self._runs.values()) if run.trace == trace_id), None)
         state = self._status_of(run and run.path).state
         if run is None:
-            return state != "off" and self.registry.is_growing_request(trace_id)
+            is_request = state != "off" and self.registry.is_growing_request(trace_id)
+            return is_request or self.registry.is_growing_run(trace_id)
         return state in BUSY or (state not in DEAD and not run.path.exists())
 
     def viewer_value(self) -> dict[str, Any] | None:

@@ -7,6 +7,7 @@ Not here: what a view holds (viewer/view.py).
 An id that a browser sends is looked up, never turned into a path.
 """
 
+import hashlib
 import heapq
 import os
 import re
@@ -33,6 +34,7 @@ READ_AT_ONCE = 2 << 20  # bytes of a long file, whose beginning is shown before 
 MAX_LISTED = 500  # saved runs offered in the picker
 MAX_REQUESTS = 40  # of a server, beside Live
 QUIET_S = 60.0  # a request without an end that was not written to for so long counts as cut off
+RUN_QUIET_S = 10.0  # likewise a run that another app, or the engine of one that is gone, may be writing
 LIVE_S = 2.0  # one that was written to since counts as under way, in the list
 
 Result = TypeVar("Result")
@@ -97,29 +99,47 @@ class Registry:
             return []
         newest = [folder / name for name in heapq.nlargest(MAX_REQUESTS, _names(folder))]
         found = [(path, written) for path in newest if (written := _written(path)) is not None]
-        live = time.time() - LIVE_S
-        return [Request(self.add(path), run_title(path), written > live) for path, written in found]
+        return [
+            Request(self.add(path), run_title(path), _is_near(written, LIVE_S)) for path, written in found
+        ]
 
     def is_growing_request(self, trace_id: str) -> bool:
         """Whether it is a server's trace without an end, written to not long ago."""
-        path = self._paths.get(trace_id)
-        if path is None or self.requests_folder is None or path.parent != self.requests_folder.resolve():
+        return self._is_growing(trace_id, self.requests_folder, QUIET_S)
+
+    def is_growing_run(self, trace_id: str) -> bool:
+        """The same of a saved run, which nobody of this app writes."""
+        return self._is_growing(trace_id, self.runs_folder, RUN_QUIET_S)
+
+    def _is_growing(self, trace_id: str, folder: Path | None, quiet: float) -> bool:
+        path = self._path_of(trace_id)
+        if path is None or folder is None or path.parent != folder.resolve():
             return False
         try:
-            if time.time() - path.stat().st_mtime > QUIET_S:
+            if not _is_near(path.stat().st_mtime, quiet):
                 return False
             return not self.view(trace_id, lambda trace: trace.end or trace.damage, growing=True)
         except (OSError, TraceError):
             return False  # deleted by the server's limit, say
 
     def add(self, path: Path) -> str:
-        """The id of a file; the same file keeps its id as long as the app runs."""
+        """The id of a file. It keeps it as long as the app runs; in a folder that is listed, for ever."""
         path = path.resolve()
         with self._lock:
             if path not in self._ids:
-                self._ids[path] = secrets.token_urlsafe(9)
+                is_listed = any(path.parent == folder.resolve() for folder in self._folders().values())
+                self._ids[path] = _lasting_id(path) if is_listed else secrets.token_urlsafe(9)
                 self._paths[self._ids[path]] = path
             return self._ids[path]
+
+    def _path_of(self, trace_id: str) -> Path | None:
+        """The file of an id, also of one that an app before this one gave out; None where there is none."""
+        if trace_id not in self._paths:
+            for folder in self._folders().values():
+                for name in _names(folder):
+                    if _lasting_id(folder.resolve() / name) == trace_id:
+                        self.add(folder / name)
+        return self._paths.get(trace_id)
 
     def add_upload(self, path: Path) -> str:
         """As `add`. Raises TraceError for a file that is gone, or too large to take in."""
@@ -153,7 +173,7 @@ class Registry:
         return folders if self.requests_folder is None else {**folders, "request": self.requests_folder}
 
     def __contains__(self, trace_id: object) -> bool:
-        return trace_id in self._paths
+        return isinstance(trace_id, str) and self._path_of(trace_id) is not None
 
     def view(
         self,
@@ -178,11 +198,12 @@ class Registry:
             return None if trace is None else function(trace)
 
     def _opened(self, trace_id: str) -> "_OpenTrace":
+        path = self._path_of(trace_id)
+        if path is None:
+            raise DdvizError("this trace is not open in the app any more; pick it again")
         with self._lock:
-            if trace_id not in self._paths:
-                raise DdvizError("this trace is not open in the app any more; pick it again")
             if trace_id not in self._open:
-                self._open[trace_id] = _OpenTrace(self._paths[trace_id])
+                self._open[trace_id] = _OpenTrace(path)
             self._open.move_to_end(trace_id)
             while self._are_too_many():
                 self._open.popitem(last=False)
@@ -268,6 +289,16 @@ def _names(folder: Path) -> list[str]:
     except (FileNotFoundError, NotADirectoryError):
         return []
     return [name for name in found if name.endswith(".ddviz") and f"-{PROBE}-" not in name]
+
+
+def _lasting_id(path: Path) -> str:
+    """What a page that stays open over a restart of the app asks for."""
+    return hashlib.blake2b(os.fsencode(path), digest_size=12).hexdigest()
+
+
+def _is_near(written: float, seconds: float) -> bool:
+    """Whether a time by the clock is at most so far from now; a clock that was set back gives later ones."""
+    return abs(time.time() - written) <= seconds
 
 
 def _written(path: Path | str) -> float | None:

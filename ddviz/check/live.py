@@ -77,7 +77,7 @@ class Watch:
         """The file, or those of the folder that were written to lately; others are forgotten."""
         if self._is_file:
             return [self.path]
-        lately = sorted(path for path in self.path.rglob("*.ddviz") if now - _written(path) < QUIET_S)
+        lately = sorted(path for path in self.path.rglob("*.ddviz") if abs(now - _written(path)) < QUIET_S)
         self._patients = {path: patient for path, patient in self._patients.items() if path in lately}
         return lately
 

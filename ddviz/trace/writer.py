@@ -5,6 +5,7 @@ Out: NAME.ddviz, one frame per event, on disk as soon as the call returns.
 Not here: what to put into an event: the engine's own buffers, see docs/recorder.md.
 """
 
+import errno
 import os
 import threading
 import time
@@ -90,6 +91,7 @@ class Recorder:
     token_bytes  the raw bytes of a token id, None where it has none (it shows as ⟨id⟩ then); asked once per
                  id, so that no reader needs a tokenizer
     overwrite    False: an existing file is an error
+    restore      a file that is removed while it is written, with its folder or alone, is written again, whole
 
     Raises TraceError where the file can't be made or written (no space, no permission). After a failed write
     the file is cut back to its last whole event and the recorder is closed: what was written stays readable.
@@ -101,8 +103,9 @@ class Recorder:
         header: Header,
         token_bytes: Callable[[int], bytes | None],
         overwrite: bool = False,
+        restore: bool = False,
     ) -> None:
-        self.path = Path(path)
+        self.path, self._restores = Path(path), restore
         self._token_bytes = token_bytes
         self._known: set[int] = set()
         self._compressor = new_compressor()
@@ -116,7 +119,7 @@ class Recorder:
         require_free(self.path, overwrite)
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            return open(self.path, "wb" if overwrite else "xb", buffering=0)
+            return open(self.path, "w+b" if overwrite else "x+b", buffering=0)
         except OSError as error:
             raise cant_write(f"{self.path}: can't write a trace there", error) from None
 
@@ -181,6 +184,8 @@ class Recorder:
             raise TraceError(f"{self.path}: the trace is closed already")
         frame = compress_line(_encoder.encode(event), self._compressor)
         try:
+            if self._restores and os.fstat(self._file.fileno()).st_nlink == 0:
+                self._restore()
             written = 0
             while written < len(frame):  # a raw file may take less than it was given
                 written += self._file.write(frame[written:]) or 0
@@ -188,6 +193,24 @@ class Recorder:
             self._give_up()
             raise self._write_error(error) from None
         self._size += len(frame)
+
+    def _restore(self) -> None:
+        """The file is gone, but not what was written to it, as long as it is open. Raises OSError."""
+        assert self._file is not None
+        part = self.path.with_name(f".{self.path.name}.part")  # readers are to see it whole
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            part.write_bytes(os.pread(self._file.fileno(), self._size, 0))
+            if self.path.exists():
+                raise FileExistsError(errno.EEXIST, "another file has its name now")
+            part.rename(self.path)
+        finally:
+            part.unlink(missing_ok=True)
+        self._file.close()
+        self._file = self._open_again()
+
+    def _open_again(self) -> IO[bytes]:
+        return open(self.path, "a+b", buffering=0)
 
     def _write_error(self, error: OSError) -> TraceError:
         return WriteError(

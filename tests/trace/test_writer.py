@@ -3,6 +3,7 @@
 import errno
 import inspect
 import os
+import shutil
 import threading
 from pathlib import Path
 
@@ -210,3 +211,36 @@ def test_events_of_two_threads_do_not_mix(tmp_path: Path) -> None:
     assert trace.damage is None
     assert [s.index for s in trace.steps] == list(range(200))
     assert [d.first for d in trace.dropped] == list(range(200))
+
+
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_a_trace_that_is_removed_while_it_is_written_comes_back_whole(tmp_path: Path, what: str) -> None:
+    path = tmp_path / "runs" / "x.ddviz"
+    with Recorder(path, header(), TEXTS.get, restore=True) as recorder:
+        recorder.prompt([1, 2], "ab")
+        for _ in range(2):  # also what was brought back once
+            before = path.read_bytes()
+            path.unlink() if what == "file" else shutil.rmtree(path.parent)
+            recorder.prefill(Prefill(token=3))
+            assert path.read_bytes().startswith(before)
+    assert load(path).damage is None and len(load(path).prefills) == 2
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_trace_that_is_removed_stays_so_where_a_limit_may_remove_it(tmp_path: Path) -> None:
+    path = tmp_path / "x.ddviz"
+    with Recorder(path, header(), TEXTS.get) as recorder:
+        path.unlink()
+        recorder.prompt([1, 2], "ab")
+    assert not path.exists()
+
+
+def test_another_file_under_the_name_of_a_removed_trace_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "x.ddviz"
+    recorder = Recorder(path, header(), TEXTS.get, restore=True)
+    path.unlink()
+    path.write_text("something else")
+    with pytest.raises(TraceError, match="another file has its name"):
+        recorder.prompt([1, 2], "ab")
+    assert recorder.closed and path.read_text() == "something else"
+    assert list(tmp_path.iterdir()) == [path]

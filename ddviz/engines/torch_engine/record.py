@@ -58,7 +58,9 @@ class Recording:
 
     def begin(self, engine: TorchEngine, run: Run, prompt_ids: list[int], text: str) -> None:
         header = header_of(engine, run, self._request_id)
-        self._recorder = Recorder(self._path, header, engine.target.token_bytes, self._overwrite)
+        self._recorder = Recorder(
+            self._path, header, engine.target.token_bytes, self._overwrite, restore=True
+        )
         self._recorder.prompt(prompt_ids, text)
 
     def prefill(self, run: Run, verdict: Verdict, seconds: float) -> None:
