@@ -9,10 +9,11 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 PORT   ?= 7860
 JOBS   ?= 2
+INPUTS ?= 2000
 TORCH  := torch>=2.11,<2.14
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-sglang lint bench bench-viewer bench-load soak traces docs clean
+.PHONY: help install run test test-sglang fuzz lint bench bench-viewer bench-load soak traces docs clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +43,9 @@ $(SGLANG)/.installed: pyproject.toml
 	test -x $(SGLANG)/bin/python || $(PYTHON) -m venv $(SGLANG)
 	$(SGLANG)/bin/python -m pip install -e '.[sglang,test]'
 	@touch $@
+
+fuzz: $(STAMP)  ## try hostile traces on all that reads one; INPUTS=2000 of each kind (long)
+	$(BIN)/python scripts/fuzz.py --inputs $(INPUTS)
 
 lint: $(STAMP)  ## check style and types
 	$(BIN)/ruff check .

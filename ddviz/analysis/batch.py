@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ddviz.trace.frames import DamageError, decompress_frame, next_frame
+from ddviz.trace.frames import Budget, DamageError, decompress_frame, next_frame
 from ddviz.trace.schema import Batch, EngineInfo, Step
 
 
@@ -68,7 +68,7 @@ def places_in(path: Path) -> Places | None:
         head = _head_decoder.decode(next(lines, b""))
         created = datetime.fromisoformat(head.created)
         steps = [line for line in map(_line_decoder.decode, lines) if line.event == "step"]
-    except (OSError, ValueError):  # msgspec's errors are ValueErrors
+    except (OSError, ValueError, RecursionError):  # msgspec's errors are ValueErrors
         return None
     by_batch = {step.batch.id: Place(i, step.batch) for i, step in enumerate(steps) if step.batch}
     utc = created if created.tzinfo else created.replace(tzinfo=UTC)
@@ -76,11 +76,13 @@ def places_in(path: Path) -> Places | None:
 
 
 def _lines(data: bytes) -> Iterator[bytes]:
-    at = 0
+    at, budget = 0, Budget()
     try:
         while at < len(data):
             frame = next_frame(data, at)
-            yield decompress_frame(data, frame)
+            line = decompress_frame(data, frame)
+            budget.take(frame, line)
+            yield line
             at += frame.size
     except DamageError:
         return  # what stands before it counts

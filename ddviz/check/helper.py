@@ -16,7 +16,8 @@ from typing import Self
 
 import msgspec
 
-from ddviz.trace.schema import Header, Step
+from ddviz.trace.reader import decode_step
+from ddviz.trace.schema import Header
 
 MOST = 8  # processes at once
 Request = tuple[Header, list[str] | None, list[bytes]]
@@ -80,9 +81,8 @@ def main() -> None:
     if not asked:  # the caller needs no help
         return
     header, rules, lines = msgspec.msgpack.decode(asked, type=Request)
-    decoder = msgspec.json.Decoder(Step)
     examination = Examination(header, rules)
-    examination.take(decoder.decode(line) for line in lines)
+    examination.take(decode_step(line) for line in lines)
     sys.stdout.buffer.write(examination.result())
 
 

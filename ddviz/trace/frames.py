@@ -18,7 +18,14 @@ import zstandard
 from ddviz.errors import TraceError
 
 MAGIC = b"\x28\xb5\x2f\xfd"
-MAX_LINE = 64 << 20  # bytes of JSON in one event; the largest honest step (1,025 nodes) is under 2 MiB
+MAX_LINE = 16 << 20  # bytes of JSON in one event; the largest honest step (1,025 nodes) is under 2 MiB
+MAX_TOTAL = (
+    700 << 20
+)  # bytes of JSON in one trace, which is held in memory; 10,000 steps of 64 nodes: 250 MiB
+MAX_RATIO = 100  # bytes of JSON for each of the file, on the whole; honest traces have 2 to 4
+MAX_EVENTS = 250_000  # of one trace; 10,000 steps have about 20,000
+MAX_BLOCKS = 1 << 14  # of one frame; zstd's are of 128 KiB as a rule
+FREE = 32 << 20  # bytes of JSON before the ratio counts
 _RLE_BLOCK, _RESERVED_BLOCK = 1, 3
 
 
@@ -65,8 +72,11 @@ def next_frame(data: bytes | memoryview, offset: int) -> Frame:
     dictionary_bytes = (0, 1, 2, 4)[descriptor & 3]
     checksum_bytes = 4 * (descriptor >> 2 & 1)
     position = offset + 5 + (1 - single_segment) + dictionary_bytes + content_size_bytes
-    last = False
+    last, blocks = False, 0
     while not last:
+        if position - offset > MAX_LINE or blocks > MAX_BLOCKS:
+            raise DamageError(offset, f"a frame larger than {MAX_LINE >> 20} MiB", foreign=True)
+        blocks += 1
         need(position + 3)
         block = int.from_bytes(data[position : position + 3], "little")
         last, kind, size = bool(block & 1), block >> 1 & 3, block >> 3
@@ -84,10 +94,29 @@ def decompress_frame(data: bytes | memoryview, frame: Frame) -> bytes:
         parameters = zstandard.get_frame_parameters(raw)
         if not parameters.has_checksum or parameters.content_size > MAX_LINE:
             # a stream's unknown size reads as 2^64 - 1
-            raise DamageError(frame.offset, "a frame without checksum, or larger than 64 MiB", foreign=True)
+            size = f"{MAX_LINE >> 20} MiB"
+            raise DamageError(frame.offset, f"a frame without checksum, or larger than {size}", foreign=True)
         return zstandard.ZstdDecompressor().decompress(raw)
     except zstandard.ZstdError as error:
         raise DamageError(frame.offset, f"a frame does not decompress ({error})") from None
+
+
+class Budget:
+    """How much a file may unpack to: raises DamageError where it is more than ddviz reads, a bomb say."""
+
+    def __init__(self) -> None:
+        self._packed = self._unpacked = self._events = 0
+
+    def take(self, frame: Frame, line: bytes) -> None:
+        self._packed += frame.size
+        self._unpacked += len(line)
+        self._events += 1
+        if self._events > MAX_EVENTS:
+            raise DamageError(frame.offset, f"it holds more than {MAX_EVENTS:,} events")
+        if self._unpacked > MAX_TOTAL:
+            raise DamageError(frame.offset, f"it unpacks to more than {MAX_TOTAL >> 20} MiB")
+        if self._unpacked > FREE and self._unpacked > MAX_RATIO * self._packed:
+            raise DamageError(frame.offset, f"it unpacks to more than {MAX_RATIO} times its size")
 
 
 def require_trace(head: bytes, path: str) -> None:

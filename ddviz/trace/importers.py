@@ -23,6 +23,7 @@ import msgspec
 from msgspec import Struct
 
 from ddviz.errors import TraceError
+from ddviz.trace.reader import MAX_NODES
 from ddviz.trace.schema import (
     Accept,
     End,
@@ -35,6 +36,8 @@ from ddviz.trace.schema import (
 )
 from ddviz.trace.writer import Recorder
 
+MAX_SOURCE = 128 << 20  # bytes
+MAX_EXPLAINED = 16 << 20  # bytes of a wrong source that is read once more, to say better what is wrong
 NEEDED = 'an object {"round_trees": [...], "output_ids": [...], "num_input_tokens": N} (docs/import.md)'
 ABSENT = (
     "imported from the reference implementation's save_tree_traces, which holds no scores, ranks, "
@@ -99,9 +102,17 @@ def import_reference(source: str | Path, out: str | Path, overwrite: bool = Fals
 
 def _read(source: Path) -> Reference:
     try:
-        raw = source.read_bytes()
+        with source.open("rb") as file:
+            raw = file.read(MAX_SOURCE + 1)
     except OSError as error:
         raise TraceError(f"{source}: can't read it ({error.strerror})") from None
+    if len(raw) > MAX_SOURCE:
+        raise TraceError(f"{source}: larger than {MAX_SOURCE >> 20} MiB; save fewer rounds in one file")
+    try:
+        return msgspec.json.decode(raw, type=Reference)
+    except (msgspec.DecodeError, RecursionError) as error:
+        if len(raw) > MAX_EXPLAINED:
+            raise TraceError(f"{source}: {error}; it must be {NEEDED}") from None
     try:
         content = msgspec.json.decode(raw)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -169,6 +180,8 @@ def _steps(reference: Reference, ids: list[int], source: Path) -> list[Step]:
 def _check_shape(round_tree: Round, where: str) -> None:
     tree, path = round_tree.tree, round_tree.accepted_indices
     n = len(tree.parents)
+    if n > MAX_NODES:
+        raise TraceError(f"{where}.tree: {n} nodes; ddviz reads up to {MAX_NODES}")
     if not n == len(tree.node_token_ids) + 1 == len(tree.node_depths) + 1:
         raise TraceError(
             f"{where}.tree: {n} parents, {len(tree.node_token_ids)} node_token_ids, "

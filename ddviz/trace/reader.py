@@ -9,6 +9,7 @@ was lost.
 """
 
 import os
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from typing import overload
 import msgspec
 
 from ddviz.errors import TraceError
-from ddviz.trace.frames import MAGIC, DamageError, decompress_frame, next_frame, require_trace
+from ddviz.trace.frames import MAGIC, Budget, DamageError, decompress_frame, next_frame, require_trace
 from ddviz.trace.schema import FORMAT, VERSION, AnyEvent, Dropped, End, Header, Prefill, Prompt, Step, Tokens
 from ddviz.trace.tokens import TokenTable
 
@@ -27,6 +28,11 @@ _tag_decoder = msgspec.json.Decoder(msgspec.defstruct("Tag", [("event", str)]))
 _KNOWN_EVENTS = {event.__struct_config__.tag for event in AnyEvent.__args__}
 # What msgspec raises for a line that is no event. RecursionError: brackets nested a thousand deep.
 _INVALID = (msgspec.DecodeError, RecursionError)
+MAX_NODES = 1 << 12  # of a step's tree; engines build up to 1,025
+MAX_STAGES = 100  # of a step's times
+MAX_HEADER = 1 << 20  # bytes
+MAX_VALUES = 400_000  # of a step, all its lists together; one of 1,025 nodes has about 60,000
+READ_SIZE = 8 << 20  # bytes of a file that are held at once
 _STEP_BEGINS = b'{"event":"step",'  # as msgspec writes the tag
 
 
@@ -46,9 +52,7 @@ class StepSequence(Sequence[Step]):
     def __getitem__(self, index: int | slice) -> Step | list[Step]:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        step = _decoder.decode(self._lines[index])
-        assert isinstance(step, Step)
-        return step
+        return decode_step(self._lines[index])
 
     def append_line(self, line: bytes) -> None:
         self._lines.append(line)
@@ -102,6 +106,7 @@ class TraceFollower:
         self.trace: Trace | None = None
         self._offset = 0
         self._tail = b""  # bytes after the last whole frame
+        self._budget = Budget()
 
     def poll(self, most: int | None = None) -> int:
         """Take in new whole events; how many there were. After damage nothing more is read.
@@ -110,24 +115,25 @@ class TraceFollower:
         """
         if self.trace is not None and self.trace.damage:
             return 0
+        left, count = sys.maxsize if most is None else most, 0
         try:
             with open(self.path, "rb") as file:
                 size = file.seek(0, os.SEEK_END)
-                shrunk = size < self._offset
+                if self.trace is not None and size < self._offset:  # a new recording under the old name
+                    self.trace.damage = "the file became shorter while it was read; open it again"
+                    return 0
                 file.seek(self._offset + len(self._tail))
-                self._tail += file.read(-1 if most is None else most)
+                while left > 0 and (part := file.read(min(left, READ_SIZE))):
+                    left -= len(part)
+                    count += self._take_in(part)
+                    if self.trace is not None and self.trace.damage:
+                        break
         except FileNotFoundError:
             return 0
         except OSError as error:
             raise TraceError(f"{self.path}: can't read it ({error.strerror})") from None
-        if self.trace is not None and shrunk:  # a new recording under the old name
-            self.trace.damage = "the file became shorter while it was read; open it again"
-            return 0
-        if self._tail and self._offset == 0:
-            require_trace(self._tail[:4], str(self.path))
-        unread = max(0, size - self._offset - len(self._tail))
-        count = self._take_in()
         if self.trace is not None:
+            unread = max(0, size - self._offset - len(self._tail))
             self.trace.unread = 0 if self.trace.damage else unread
         return count
 
@@ -135,12 +141,17 @@ class TraceFollower:
         """Bytes after the last whole event: an event being written, or the remains of one."""
         return len(self._tail)
 
-    def _take_in(self) -> int:
+    def _take_in(self, part: bytes) -> int:
+        self._tail += part
+        if self._offset == 0:
+            require_trace(self._tail[:4], str(self.path))
         position = count = 0
         try:
             while position < len(self._tail):
                 frame = next_frame(self._tail, position)
-                self._event(decompress_frame(self._tail, frame))
+                line = decompress_frame(self._tail, frame)
+                self._budget.take(frame, line)
+                self._event(line)
                 position += frame.size
                 count += 1
         except DamageError as damage:
@@ -240,6 +251,8 @@ def _no_trace(path: Path, reason: str) -> TraceError:
 
 
 def _decode_header(line: bytes, path: Path) -> Header:
+    if len(line) > MAX_HEADER:
+        raise _no_trace(path, f"its first line is longer than {MAX_HEADER >> 20} MiB")
     try:
         raw = msgspec.json.decode(line)
     except _INVALID:
@@ -267,11 +280,44 @@ def _decode_header(line: bytes, path: Path) -> Header:
 def _decode(line: bytes, offset: int) -> AnyEvent | None:
     """One event; None for a kind this version does not know. Raises DamageError."""
     try:
-        return _decoder.decode(line)
+        event = _decoder.decode(line)
+        if isinstance(event, Step):
+            _require_short(line)
+            _require_small(event)
+        return event
     except _INVALID as error:
         if _is_unknown_event(line):
             return None
         raise DamageError(offset, f"an event is not valid ({error})") from None
+
+
+def decode_step(line: bytes) -> Step:
+    """Raises msgspec.DecodeError for a line that is no step, or one of more nodes than ddviz reads."""
+    _require_short(line)
+    try:
+        step = _decoder.decode(line)
+    except RecursionError:
+        raise msgspec.DecodeError("brackets are nested too deep") from None
+    if not isinstance(step, Step):
+        raise msgspec.ValidationError("it is no step")
+    _require_small(step)
+    return step
+
+
+def _require_short(line: bytes) -> None:
+    if line.count(b",") > MAX_VALUES:
+        raise msgspec.ValidationError(f"a step of more than {MAX_VALUES:,} values")
+
+
+def _require_small(step: Step) -> None:
+    stages = len(step.times_us)
+    if stages > MAX_STAGES:
+        raise msgspec.ValidationError(f"a step of {stages} stages; ddviz reads up to {MAX_STAGES}")
+    lists = [step.tree.tokens, step.tree.parents, step.emitted, step.accept.index, step.accept.predicts]
+    lists += [step.retrieve.index] if step.retrieve is not None else []
+    nodes = max(map(len, lists))
+    if nodes > MAX_NODES:
+        raise msgspec.ValidationError(f"a step of {nodes} nodes; ddviz reads up to {MAX_NODES}")
 
 
 def _is_unknown_event(line: bytes) -> bool:

@@ -35,6 +35,7 @@ _BONUS = -1  # stands for the bonus among node numbers
 _MAX_NODES = 2048  # of one drawing, and how deep it goes; an engine's trees are half as large at most
 _MAX_DEPTH = 100
 _MAX_LABEL = 40  # characters of one token's label
+MOST_LINES = 100  # on notes of the header, and on steps that were not kept
 _MAX_TEXT = 60  # of one step's text in the summary
 
 
@@ -62,7 +63,7 @@ def render_summary(trace: Trace) -> RenderableType:
     for row, text in zip(rows, _texts(trace, rows), strict=True):
         numbers = map(str, (row.index, row.prefix_len, row.n, row.accept_length))
         steps.add_row(*map(Text, [*numbers, _number(row.ms, 2), _cut(text, _MAX_TEXT)]))
-    lost = [f"steps {d.first} to {d.last} were not kept: {d.reason}" for d in trace.dropped]
+    lost = [f"steps {d.first} to {d.last} were not kept: {d.reason}" for d in trace.dropped[:MOST_LINES]]
     return Group(facts, Text(), steps, *_warnings([*lost, trace.damage or ""]))
 
 
@@ -251,7 +252,7 @@ def _facts(trace: Trace, rows: list[StepRow]) -> Iterator[tuple[str, str]]:
         yield "prompt", f"{len(trace.prompt.token_ids)} tokens"
     yield "output", f"{output} tokens in {len(rows)} steps" + (f", accept length {mean:.2f}" if mean else "")
     yield "finished", _joined(end.finish_reason, end.message) if end else "no end recorded"
-    for note in header.notes:
+    for note in header.notes[:MOST_LINES]:
         yield "note", note
 
 

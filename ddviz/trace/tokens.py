@@ -9,23 +9,27 @@ import codecs
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 _NAMED = {" ": "·", "\n": "⏎", "\t": "⇥", "\r": "␍"}
 _KEPT = {" ": " ", "\n": "\n", "\t": "\t"}
 # Drawn as nothing, though Unicode calls them letters, marks or symbols.
 _BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 _STRAY = re.compile("[\udc80-\udcff]+")  # bytes that are no UTF-8, as "surrogateescape" decodes them
-_PART = re.compile("[\udc80-\udcff]+|.", re.DOTALL)
+_PART = re.compile("[\udc80-\udcff]+|[^!-~]")  # what may have to be made visible: all but plain ASCII
+
+
+LONGEST = 256  # bytes of a token that are kept; tokenizers' longest, runs of spaces, have 128
 
 
 class TokenTable:
-    """Raw bytes by token id."""
+    """Raw bytes by token id; of one that is far too long, its beginning."""
 
     def __init__(self) -> None:
         self._bytes: dict[int, bytes] = {}
 
     def update(self, new: Mapping[int, bytes]) -> None:
-        self._bytes.update(new)
+        self._bytes.update((token, _cut(raw)) for token, raw in new.items())
 
     def __getitem__(self, token: int) -> bytes:
         """The bytes of a token; one that the trace never named reads as its id."""
@@ -42,6 +46,10 @@ class TokenTable:
 
     def pieces(self, tokens: Iterable[int]) -> list[str]:
         return pieces(self[token] for token in tokens)
+
+
+def _cut(raw: bytes) -> bytes:
+    return raw if len(raw) <= LONGEST else raw[:LONGEST] + f"⟨… {len(raw)} bytes⟩".encode()
 
 
 def label(raw: bytes) -> str:
@@ -63,9 +71,10 @@ def pieces(tokens: Iterable[bytes]) -> list[str]:
 
 
 def _visible(text: str, named: Mapping[str, str]) -> str:
-    return "".join(named.get(part) or _sign(part) for part in _PART.findall(text))
+    return _PART.sub(lambda part: named.get(part[0]) or _sign(part[0]), text)
 
 
+@lru_cache(1 << 16)
 def _sign(part: str) -> str:
     """A character that can be seen, as itself; any other by its number; stray bytes as hex."""
     if _STRAY.match(part):

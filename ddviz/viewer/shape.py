@@ -54,16 +54,17 @@ def _parents(recorded: list[int], n: int, node_faults: list[list[str]]) -> tuple
     parents, depths = [-1] + [0] * (n - 1), [0] * n
     known = {0}
     for node in range(1, n):
-        chain, at_node = [], node
+        chain: dict[int, None] = {}  # in order
+        at_node = node
         while at_node not in known and at_node not in chain:
-            chain.append(at_node)
+            chain[at_node] = None
             parent = at(recorded, at_node)
             if parent is None or not 0 <= parent < n:
                 node_faults[at_node].append(f"its parent is {parent}, which is no node; drawn below the root")
                 parent = 0
             parents[at_node] = at_node = parent
         if at_node not in known:
-            last = chain[-1]
+            last = next(reversed(chain))
             node_faults[last].append(
                 f"its parents run in a circle by node {parents[last]}; drawn below the root"
             )
@@ -126,14 +127,17 @@ def _children(
 def _path(step: Step, n: int, faults: list[str]) -> list[int]:
     """The accepted path as node numbers: flat -> local by subtracting row*T."""
     path: list[int] = []
+    seen: set[int] = set()
+    root = step.flat_root
     for flat in step.accept.index:
-        node = flat - step.flat_root
+        node = flat - root
         if not 0 <= node < n:
             faults.append(f"the accepted path holds flat index {flat}, which is no node of this request")
-        elif node in path:
+        elif node in seen:
             faults.append(f"the accepted path visits node {node} twice")
         else:
             path.append(node)
+            seen.add(node)
     if len(step.accept.index) != step.accept.num_accepted + 1:
         faults.append(
             f"the accepted path holds {len(step.accept.index)} nodes, not 1 + {step.accept.num_accepted}"

@@ -23,6 +23,7 @@ from ddviz.viewer.shape import Shape, at, finite, shape_of
 from ddviz.viewer.verdict import Examined, bonus_reason, node_reasons, running_sums
 
 JSON = dict[str, Any]
+MOST_FAULTS = 100  # of a step that are told one by one
 _MAX_TABLE_MASK = 1100  # a mask wider than the kernels allow is no mask
 
 
@@ -66,8 +67,13 @@ def step_view(trace: Trace, i: int) -> JSON:
         "mask": _mask_rows(step),
         "commit": _commit(step),
         "nonfinite": step.target.nonfinite if step.target else 0,
-        "faults": faults,
+        "faults": _first(faults),
     }
+
+
+def _first(faults: list[str]) -> list[str]:
+    more = len(faults) - MOST_FAULTS
+    return [*faults[:MOST_FAULTS], f"and {more} more"] if more > 0 else faults
 
 
 def stage_times(step: Step) -> tuple[float | None, dict[str, float]]:

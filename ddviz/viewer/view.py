@@ -17,13 +17,15 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from ddviz.trace import StepSequence, TokenTable, Trace
-from ddviz.trace.schema import Step
+from ddviz.trace.schema import Prefill, Step
 from ddviz.trace.tokens import pieces
 from ddviz.viewer.marks import near_tie, top1_rejected
 from ddviz.viewer.step import stage_times, step_view
 from ddviz.viewer.tried import ScoreKind, path_entropy, tried
 
 MAX_ROWS = 500  # rows in one answer
+MOST_DROPPED = 100  # sentences on steps that were not kept
+MOST_PROMPT = 1 << 18  # tokens of the prompt that are shown
 JSON = dict[str, Any]
 
 
@@ -55,11 +57,17 @@ def poll_view(trace: Trace, since: int = 0) -> JSON:
         "end_message": None if trace.end is None else trace.end.message,
         "tail": digest.unfinished() if trace.end is not None and complete else "",
         "damage": trace.damage,
-        "dropped": [f"steps {d.first} to {d.last} were not kept: {d.reason}" for d in trace.dropped],
+        "dropped": _dropped(trace),
     }
     if since <= 0:
         view |= {"header": header_facts(trace), "prompt": prompt_pieces(trace), "first": digest.first(trace)}
     return view
+
+
+def _dropped(trace: Trace) -> list[str]:
+    told = [f"steps {d.first} to {d.last} were not kept: {d.reason}" for d in trace.dropped[:MOST_DROPPED]]
+    more = len(trace.dropped) - len(told)
+    return [*told, f"and {more} more times"] if more else told
 
 
 def empty_view(since: int = 0) -> JSON:
@@ -99,9 +107,11 @@ def prompt_pieces(trace: Trace) -> list[str]:
     """The prompt, one string per token where its tokens are known."""
     if trace.prompt is None:
         return []
-    if trace.prompt.token_ids:
-        return trace.tokens.pieces(trace.prompt.token_ids)
-    return pieces([trace.prompt.text.encode("utf-8", "replace")])
+    ids = trace.prompt.token_ids
+    if not ids:
+        return pieces([trace.prompt.text.encode("utf-8", "replace")])
+    more = [f"⟨… {len(ids) - MOST_PROMPT} more tokens⟩"] if len(ids) > MOST_PROMPT else []
+    return trace.tokens.pieces(ids[:MOST_PROMPT]) + more
 
 
 class OutputText:
@@ -190,8 +200,10 @@ class _Digest:
 
     def _prefill(self, trace: Trace, before: int) -> JSON | None:
         """The token of the prefill that stands before step `before`; a later one restarts the prefix."""
-        found = [p for at, p in trace.prefills[self._prefills_seen :] if at <= before]
-        self._prefills_seen += len(found)
+        found: list[Prefill] = []
+        while self._prefills_seen < len(trace.prefills) and trace.prefills[self._prefills_seen][0] <= before:
+            found.append(trace.prefills[self._prefills_seen][1])
+            self._prefills_seen += 1
         if not found:
             return None
         texts = self._text.take([p.token for p in found], trace.tokens)
