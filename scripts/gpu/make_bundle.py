@@ -42,7 +42,6 @@ LEFT_OUT = (  # FA3 alone is 1.1 GB
     "xgrammar/lib/", "sglang/multimodal_gen/", "sglang/test/", "sglang/srt/server/",
     "sglang/srt/rust_extensions/", "gradio/templates/frontend/static/ffmpeg/", "__pycache__/",
 )  # fmt: skip
-EMPTY = ("deep_gemm",)  # for fp8; where EAGLE's graphs are captured it is imported all the same
 PLATFORMS = (
     *(f"manylinux_2_{glibc}_x86_64" for glibc in (39, 38, 37, 36, 35, 34, 31, 28, 27, 24, 17)),
     "manylinux2014_x86_64",
@@ -65,9 +64,6 @@ def main() -> None:
         download((*ENGINE, *APP) if args.app else ENGINE, wheels)
         unpack(wheels, site)
         strip_libraries(site)
-        for name in EMPTY:
-            (site / name).mkdir()
-            (site / name / "__init__.py").touch()
         packed = subprocess.run(
             "tar cf - . | xz -T0 -6", shell=True, cwd=site, check=True, capture_output=True
         ).stdout
