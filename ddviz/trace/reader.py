@@ -11,7 +11,7 @@ was lost.
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Sized
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import overload
@@ -31,7 +31,7 @@ _INVALID = (msgspec.DecodeError, RecursionError)
 MAX_NODES = 1 << 12  # of a step's tree; engines build up to 1,025
 MAX_STAGES = 100  # of a step's times
 MAX_HEADER = 1 << 20  # bytes
-MAX_VALUES = 400_000  # of a step, all its lists together; one of 1,025 nodes has about 60,000
+MAX_VALUES = 200_000  # of a step, all its lists together; one of 1,025 nodes has about 60,000
 READ_SIZE = 8 << 20  # bytes of a file that are held at once
 _STEP_BEGINS = b'{"event":"step",'  # as msgspec writes the tag
 
@@ -313,8 +313,15 @@ def _require_small(step: Step) -> None:
     stages = len(step.times_us)
     if stages > MAX_STAGES:
         raise msgspec.ValidationError(f"a step of {stages} stages; ddviz reads up to {MAX_STAGES}")
-    lists = [step.tree.tokens, step.tree.parents, step.emitted, step.accept.index, step.accept.predicts]
+    lists: list[Sized] = [
+        step.tree.tokens,
+        step.tree.parents,
+        step.emitted,
+        step.accept.index,
+        step.accept.predicts,
+    ]
     lists += [step.retrieve.index] if step.retrieve is not None else []
+    lists += [step.draft.top_ids] if step.draft is not None else []
     nodes = max(map(len, lists))
     if nodes > MAX_NODES:
         raise msgspec.ValidationError(f"a step of {nodes} nodes; ddviz reads up to {MAX_NODES}")
