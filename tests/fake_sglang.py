@@ -78,9 +78,9 @@ class FakeServer:
 
     # --- the API: path -> (status, answer)
 
-    def answer(self, path: str, body: dict[str, Any]) -> tuple[int, Any]:
+    def answer(self, path: str, body: dict[str, Any], authorization: str | None) -> tuple[int, Any]:
         self.calls.append(path)
-        if self.key is not None:
+        if self.key is not None and authorization != f"Bearer {self.key}":
             return 401, {"error": "Unauthorized"}
         match path:
             case "/server_info":
@@ -150,11 +150,12 @@ class FakeServer:
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:  # http.server's name
-                self._reply(server.answer(self.path, {}))
+                self._reply(server.answer(self.path, {}, self.headers["Authorization"]))
 
             def do_POST(self) -> None:
                 length = int(self.headers.get("content-length") or 0)
-                self._reply(server.answer(self.path, json.loads(self.rfile.read(length))))
+                body = json.loads(self.rfile.read(length))
+                self._reply(server.answer(self.path, body, self.headers["Authorization"]))
 
             def _reply(self, said: tuple[int, Any]) -> None:
                 raw = b"" if said[1] is None else json.dumps(said[1]).encode()

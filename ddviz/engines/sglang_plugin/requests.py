@@ -1,6 +1,7 @@
 """What one request may ask of DDTREE: its own budget and cap; and what is refused rather than ignored.
 
-    {"text": ..., "sampling_params": {"custom_params": {"ddtree": {"budget": 8, "topk_cap": 2}}}}
+    {"text": ..., "sampling_params": {"custom_params": {"ddtree": {"budget": 8, "topk_cap": 2},
+                                                        "ddviz": {"level": "standard"}}}}
 
 In:  the request's sampling parameters, the server's budget and cap.
 Out: budget and cap of this request, or the sentence that it is refused with.
@@ -8,7 +9,8 @@ Out: budget and cap of this request, or the sentence that it is refused with.
 
 from typing import Any
 
-KEY = "ddtree"
+KEY, TRACE_KEY = "ddtree", "ddviz"  # in custom_params
+LEVELS = ("light", "standard", OFF := "off")  # at which a request may be traced
 _FIELDS = ("budget", "topk_cap")
 
 
@@ -31,8 +33,16 @@ def refusal(params: Any, budget: int, topk_cap: int, deterministic: bool) -> str
             "DDTREE cannot honour sampling_seed on this server: start it with "
             "--enable-deterministic-inference --sampling-backend pytorch"
         )
-    asked = (params.custom_params or {}).get(KEY)
-    return None if asked is None else _limits_refusal(asked, budget, topk_cap)
+    custom = params.custom_params or {}
+    asked, traced = custom.get(KEY), custom.get(TRACE_KEY)
+    return (None if asked is None else _limits_refusal(asked, budget, topk_cap)) or _level_refusal(traced)
+
+
+def _level_refusal(asked: Any) -> str | None:
+    level = asked.get("level", LEVELS[0]) if isinstance(asked, dict) else LEVELS[0]
+    if level in LEVELS:
+        return None
+    return f"custom_params[{TRACE_KEY!r}]['level'] is {level!r}, must be one of {', '.join(LEVELS)}"
 
 
 def _limits_refusal(asked: Any, budget: int, topk_cap: int) -> str | None:

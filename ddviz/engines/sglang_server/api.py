@@ -5,6 +5,7 @@ Out: its answers; EngineError with the server's own sentence where it refuses.
 Not here: what is asked (asking.py), what became of it (engine.py).
 """
 
+import os
 from typing import Any
 
 import httpx
@@ -12,6 +13,7 @@ import httpx
 from ddviz.errors import EngineError
 
 QUICK_S = 10.0  # for everything but a generation
+API_KEY = "DDVIZ_API_KEY"  # environment: a key has no place on a command line, which others can read
 LONGEST_SENTENCE = 500  # characters of a server's refusal that are shown
 
 Json = dict[str, Any]
@@ -22,11 +24,13 @@ class UnreachableError(EngineError):
 
 
 class Api:
-    """One server. Thread-safe. Proxies of the environment are not used."""
+    """One server. Thread-safe. Proxies of the environment are not used; its key, in DDVIZ_API_KEY, is."""
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
-        self._client = httpx.Client(base_url=self.url, timeout=QUICK_S, trust_env=False)
+        self._key = os.environ.get(API_KEY)
+        headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        self._client = httpx.Client(base_url=self.url, timeout=QUICK_S, trust_env=False, headers=headers)
 
     def server_info(self) -> Json:
         return dict(self._ask("GET", "/server_info"))
@@ -75,7 +79,8 @@ class Api:
         if answer.status_code == httpx.codes.SERVICE_UNAVAILABLE:
             raise UnreachableError(f"{self.url} is not ready")
         if answer.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
-            raise EngineError(f"{self.url} wants an API key, and ddviz sends none")
+            refused = f"refuses the API key in {API_KEY}" if self._key else f"wants an API key: set {API_KEY}"
+            raise EngineError(f"{self.url} {refused}")
         if answer.is_error:
             raise EngineError(_sentence(answer))
         try:

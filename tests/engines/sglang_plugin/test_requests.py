@@ -55,6 +55,16 @@ def test_limits_that_cannot_be_met_are_refused_with_their_value(asked, words):
     assert words in said(custom_params={"ddtree": asked})
 
 
+@pytest.mark.parametrize("level", ["light", "standard", "off"])
+def test_a_request_may_be_traced_at_a_level_that_the_plugin_writes(level):
+    assert said(custom_params={"ddviz": {"level": level}}) is None
+
+
+@pytest.mark.parametrize("level", ["full", "Standard", 1, None, ["light"]])
+def test_a_level_that_nothing_writes_is_refused(level):
+    assert "must be one of light, standard, off" in said(custom_params={"ddviz": {"level": level}})
+
+
 def test_what_a_tree_verify_would_ignore_is_refused():
     assert "min_p, got 0.1" in said(min_p=0.1)
     assert "--enable-deterministic-inference" in said(sampling_seed=7)

@@ -128,6 +128,14 @@ def test_a_server_with_a_key_is_told_and_left_alone(elsewhere, attach):
     assert len(server.calls) == asked
 
 
+@pytest.mark.parametrize(("key", "state"), [("secret", "ready"), ("wrong", "failed")])
+def test_the_key_of_a_server_is_read_from_the_environment(elsewhere, attach, monkeypatch, key, state):
+    monkeypatch.setenv("DDVIZ_API_KEY", key)
+    engine = attach(elsewhere(key="secret").url)
+    message = wait_for(engine, state).message
+    assert state == "ready" or "refuses the API key in DDVIZ_API_KEY" in message
+
+
 def test_a_server_with_another_algorithm_takes_requests_as_it_was_started(elsewhere, attach, tmp_path):
     server = elsewhere(algorithm="EAGLE3", version="0.5.20")
     engine = attach(server.url)

@@ -9,11 +9,12 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from ddviz.engines.base import TARGET_TOP
+from ddviz.engines.sglang_plugin.requests import LEVELS, OFF
 from ddviz.engines.sglang_plugin.tracing.ddtree_step import DDTreeStep
 from ddviz.engines.sglang_plugin.tracing.notes import Notes
 from ddviz.engines.sglang_plugin.tracing.process import Tokenizer, WriterProcesses
@@ -26,6 +27,8 @@ from ddviz.trace import schema
 LEAST_SLOTS, MOST_SLOTS = 64, 256
 RING_BYTES = 256 << 20  # pinned memory for more than the least
 MOST_WRITERS = 4
+
+_NAMES = " or ".join((", ".join(LEVELS[:-1]), LEVELS[-1]))
 
 logger = logging.getLogger(__name__)
 
@@ -77,13 +80,21 @@ def begin(
             writer=WriterProcesses(slots, _tokenizer(args)),
             kind=noted_by,
             row_width=int(model_runner.req_to_token_pool.req_to_token.shape[1]),
-            default_level=os.environ.get(LEVEL) or None,
+            default_level=level_of_all(),
         )
         logger.info("ddviz: traces go to %s", folder)
         return tracer
     except Exception:
         logger.exception("ddviz: tracing could not start; the server goes on without")
         return NoTracer()
+
+
+def level_of_all() -> schema.CaptureLevel | None:
+    """At which every request is traced that does not say otherwise, None = none is."""
+    level = os.environ.get(LEVEL) or OFF
+    if level not in LEVELS:
+        logger.error("ddviz: %s is %r, must be %s: only requests that ask are traced", LEVEL, level, _NAMES)
+    return cast(schema.CaptureLevel, level) if level in LEVELS and level != OFF else None
 
 
 def slots_of(size: int) -> int:

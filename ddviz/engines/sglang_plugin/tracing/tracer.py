@@ -19,12 +19,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 import torch
 
-from ddviz.engines.sglang_plugin.requests import tree_limits
+from ddviz.engines.sglang_plugin.requests import OFF, TRACE_KEY, tree_limits
 from ddviz.engines.sglang_plugin.tracing.clock import Clock
 from ddviz.engines.sglang_plugin.tracing.jobs import Begin, Ended, Lost, Prefilled, Row, Stepped
 from ddviz.engines.sglang_plugin.tracing.process import WriterProcesses
@@ -33,7 +33,6 @@ from ddviz.engines.sglang_plugin.tracing.traced_step import NO_STEP, NoStep, Pen
 from ddviz.engines.sglang_plugin.tracing.writer import TraceWriter
 from ddviz.trace import schema
 
-KEY = "ddviz"
 FOLDER, LEVEL = "DDVIZ_TRACE_DIR", "DDVIZ_TRACE"  # environment
 MOST_FAILURES = 3
 MOST_INDICES = 1024
@@ -48,12 +47,14 @@ def trace_folder() -> Path | None:
 
 
 def asked_level(custom_params: dict[str, Any] | None, default: str | None) -> schema.CaptureLevel | None:
-    """The level at which a request is traced, None = not. A level that is not known counts as standard."""
-    asked = (custom_params or {}).get(KEY)
+    """The level at which a request is traced, None = not. A level that is not known counts as standard:
+    DDTREE has refused it, SGLang's own algorithms refuse nothing.
+    """
+    asked = (custom_params or {}).get(TRACE_KEY)
     level = asked.get("level", "standard") if isinstance(asked, dict) else default
-    if level in (None, "off"):
+    if level in (None, OFF):
         return None
-    return level if level in get_args(schema.CaptureLevel) else "standard"
+    return "light" if level == "light" else "standard"
 
 
 class NoTracer:
