@@ -1,6 +1,7 @@
 """The registry: what may be read, and that nothing a browser sends becomes a path."""
 
 import os
+import time
 from datetime import datetime
 
 import pytest
@@ -236,6 +237,15 @@ def test_a_request_grows_until_its_end_or_until_nobody_has_written_for_long(watc
     assert not watched.requests()[0].live
     written(path)
     assert not watched.is_growing_request(trace_id)
+
+
+def test_a_request_from_before_the_clock_was_set_back_is_not_under_way(watched, tmp_path):
+    path = tmp_path / "server" / "20261130-034030-one.ddviz"
+    write_trace(path, finish=False)
+    ahead = time.time() + 3600
+    os.utime(path, (ahead, ahead))
+    assert [request.live for request in watched.requests()] == [False]
+    assert not watched.is_growing_request(watched.add(path))
 
 
 def test_a_trace_elsewhere_is_no_request(watched, tmp_path):

@@ -1,11 +1,15 @@
 """Several requests in one engine process: in turns, each as if it were alone, each with its own control."""
 
+import itertools
+import time
+from datetime import datetime
 from itertools import pairwise
 
 import pytest
 
 from ddviz.check.doctor import examine, faults
 from ddviz.engines.base import GenerateParams
+from ddviz.engines.torch_engine.record import Recording
 from ddviz.errors import EngineError
 from ddviz.trace import load
 from tests.conftest import made_ready
@@ -109,3 +113,29 @@ def test_no_more_are_taken_than_it_runs_at_once(process, tmp_path):
     process.generate(request("hello"), paths[-1])
     wait_until(lambda: process.status_of(paths[-1]).state == "ready")
     assert load(paths[-1]).end is not None
+
+
+def test_durations_do_not_follow_a_clock_that_is_set_back(tiny_folders, tmp_path, monkeypatch):
+    """Every look at the wall clock finds it an hour earlier than the one before."""
+    from ddviz.engines.torch_engine import record
+    from ddviz.engines.torch_engine.engine import TorchEngine
+    from ddviz.engines.torch_engine.models import load_pair
+
+    now, clock = time.time(), itertools.count()
+
+    class SetBack(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return datetime.fromtimestamp(now - 3600 * next(clock), tz)
+
+    monkeypatch.setattr(record, "datetime", SetBack)
+    monkeypatch.setattr(time, "time", lambda: now - 3600 * next(clock))
+    engine, path = TorchEngine(load_pair(*map(str, tiny_folders["llama"]))), tmp_path / "x.ddviz"
+    with Recording(path) as recording:
+        engine.generate(request("hello"), recording)
+    assert next(clock) > 0, "it was looked at"
+    trace = load(path)
+    stages = [us for step in trace.steps for us in step.times_us.values()]
+    assert min(stages) >= 0 and trace.prefills[0][1].time_us >= 0
+    assert 0 < sum(stages) <= trace.end.time_us < 3600e6
+    assert faults(examine(trace)) == []
