@@ -70,6 +70,7 @@ class EngineProcess:
         options: dict[str, Any],
         folder: Path,
         out: Path,
+        environment: dict[str, str],
         *,
         log_steps: bool,
         tf32: bool,
@@ -81,7 +82,7 @@ class EngineProcess:
         self._log = out / f"{name}.log"
         self._listener = Listener(self._address)
         self._connection: Connection | None = None
-        environment = dict(os.environ)
+        environment = {**os.environ, **environment}
         environment["PYTHONPATH"] = f"{folder}:{environment.get('PYTHONPATH', '')}"
         if options["dtype"] == "float32":
             environment["DDVIZ_LAB_NATIVE"] = "1"
@@ -204,19 +205,24 @@ class Lab:
         log_steps: bool = False,
         tf32: bool = False,
         trace: str | None = None,
+        fault: str | None = None,
         **options: Any,
     ) -> EngineProcess:
         """Begin to start an engine; `wait` before its first use.
 
         trace  what the engine traces of requests that do not say: "" nothing, "light", "standard"; None: it
                cannot trace at all
+        fault  what it does wrong, one of ddviz.engines.base.FAULTS
         tf32   let float32 attention multiply in TF32, tens of times faster and good to three digits
         """
         options = {"model_path": str(self.target), "nccl_port": next(PORTS), **DEFAULTS, **options}
         if options.get("speculative_algorithm"):
             options.setdefault("speculative_draft_model_path", str(self.draft))
         folder = Path(self._folder.name)
-        engine = EngineProcess(name, options, folder, self.out, log_steps=log_steps, tf32=tf32, trace=trace)
+        more = {} if fault is None else {"DDVIZ_FAULT": fault, "DDVIZ_DEBUG": "1"}
+        engine = EngineProcess(
+            name, options, folder, self.out, more, log_steps=log_steps, tf32=tf32, trace=trace
+        )
         self._engines.append(engine)
         return engine
 
@@ -262,9 +268,7 @@ def questions(texts: Sequence[str], target: Path) -> list[list[int]]:
 
 def _install_plugin(folder: Path) -> None:
     """A second SGLang plugin, found because its folder is on the engine's PYTHONPATH."""
-    if (
-        importlib.util.find_spec("deep_gemm") is None
-    ):  # a trimmed host: EAGLE imports it, uses it not
+    if importlib.util.find_spec("deep_gemm") is None:  # a trimmed host: EAGLE imports it, uses it not
         (folder / "deep_gemm.py").touch()
     info = folder / "ddviz_lab-0.dist-info"
     info.mkdir()

@@ -13,10 +13,13 @@ import torch
 from sglang.srt.model_executor.forward_batch_info import ForwardMode
 
 from ddviz.check.doctor import examine
+from ddviz.engines.sglang_plugin.algorithm import worker_class
+from ddviz.engines.sglang_plugin.faults import chosen, told, worker_with
 from ddviz.engines.sglang_plugin.penalties import Penalties
 from ddviz.engines.sglang_plugin.tracing.ddtree_step import DDTreeStep
 from ddviz.engines.sglang_plugin.tracing.notes import Notes
 from ddviz.engines.sglang_plugin.tracing.tracer import NoTracer
+from ddviz.errors import RefusedError
 from ddviz.trace import load
 from ddviz.trace.schema import STAGES
 from tests.engines.sglang_plugin import twins
@@ -285,13 +288,10 @@ def test_a_greedy_row_beside_sampled_ones_says_what_it_says_alone(made):
     assert said[0] != said[1]
 
 
-@pytest.mark.parametrize("presence", [0.0, 1.0])
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_traced_steps_of_the_worker_pass_the_doctor(made, tmp_path, monkeypatch, temperature, presence):
-    worker, tables = made
-    monkeypatch.setattr(worker, "_timed", True)
-    tracer = worker._tracer = twins.new_tracer(
-        tmp_path,
+def traced(worker, folder):
+    """The worker's tracer, a new one."""
+    worker._tracer = twins.new_tracer(
+        folder,
         block_size=BLOCK,
         budget=BUDGET,
         topk_cap=CAP,
@@ -299,6 +299,15 @@ def test_traced_steps_of_the_worker_pass_the_doctor(made, tmp_path, monkeypatch,
         row_width=ROW_WIDTH,
         kind=partial(DDTreeStep, Notes(worker.largest_step, worker.head.lists, VOCABULARY, 20_000)),
     )
+    return worker._tracer
+
+
+@pytest.mark.parametrize("presence", [0.0, 1.0])
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_traced_steps_of_the_worker_pass_the_doctor(made, tmp_path, monkeypatch, temperature, presence):
+    worker, tables = made
+    monkeypatch.setattr(worker, "_timed", True)
+    tracer = traced(worker, tmp_path)
     reqs = [Request("a", temperature), Request("b", temperature, presence_penalty=presence)]
     said = generate(worker, tables, reqs)
     tracer.writer.close(30)
@@ -312,3 +321,71 @@ def test_traced_steps_of_the_worker_pass_the_doctor(made, tmp_path, monkeypatch,
         assert np.isfinite(trace.steps[0].target.raw.entropy).all()
         for step in trace.steps:
             assert list(step.times_us) == list(STAGES) and all(us > 0 for us in step.times_us.values())
+
+
+@pytest.mark.parametrize(
+    ("fault", "temperature", "rule"),
+    [
+        ("chain_mask", 0.0, "mask"),
+        ("position_by_index", 0.0, "positions"),
+        ("kv_not_packed", 0.0, "commit"),
+        ("flat_off_by_one", 0.0, "accept-index"),
+        ("greedy_kernel_at_temperature", 0.8, "kernel-choice"),
+    ],
+)
+def test_a_fault_of_the_worker_is_in_its_trace_and_named(made, tmp_path, fault, temperature, rule):
+    worker, tables = made
+    worker.__class__ = worker_with(fault)
+    tracer = traced(worker, tmp_path)
+    generate(worker, tables, [Request("a", temperature, max_new_tokens=40)])
+    tracer.writer.close(30)
+    assert tracer.failures == 0
+    found = {finding.rule for finding in examine(load(next(tmp_path.glob("*.ddviz"))))}
+    assert rule in found
+
+
+def test_biased_coins_are_the_squares_of_fair_ones(made):
+    worker, _ = made
+    info, lens = sampling_info([Request("a", 1.0)]), torch.tensor([3])
+    drawn = {}
+    for kind in (type(worker), worker_with("biased_coin")):
+        worker.__class__ = kind
+        torch.manual_seed(5)
+        drawn[kind.__name__] = worker._draw_coins(info, lens)
+    (coins, final), (squared, same) = drawn["DDTreeWorker"], drawn["BiasedCoin"]
+    assert torch.equal(squared, coins**2) and torch.equal(final, same)
+
+
+def test_a_wrong_feature_layer_is_one_below(monkeypatch):
+    from ddviz.engines.sglang_plugin.worker import DDTreeWorker
+
+    inner = SimpleNamespace(layers_to_capture=[2, 11, 1])
+    monkeypatch.setattr(DDTreeWorker, "__init__", lambda self: None)
+    runner = SimpleNamespace(model=SimpleNamespace(model=inner))
+    monkeypatch.setattr(DDTreeWorker, "model_runner", runner, raising=False)
+    worker_with("wrong_feature_layer")()
+    assert inner.layers_to_capture == [1, 10, 1]
+
+
+@pytest.mark.parametrize(
+    ("fault", "debug", "words"),
+    [
+        ("upside_down", "1", "must be one of: chain_mask"),
+        ("chain_mask", None, "set DDVIZ_DEBUG=1 too"),
+        ("chain_mask", "yes", "set DDVIZ_DEBUG=1 too"),
+    ],
+)
+def test_a_server_does_wrong_only_where_it_is_told_to_twice(monkeypatch, fault, debug, words):
+    monkeypatch.setenv("DDVIZ_FAULT", fault)
+    if debug:
+        monkeypatch.setenv("DDVIZ_DEBUG", debug)
+    with pytest.raises(RefusedError, match=words):
+        chosen()
+
+
+def test_a_chosen_fault_is_in_the_header_and_a_sound_server_says_nothing(monkeypatch):
+    assert chosen() is None and told() == {}
+    monkeypatch.setenv("DDVIZ_FAULT", "chain_mask")
+    monkeypatch.setenv("DDVIZ_DEBUG", "1")
+    assert chosen() == "chain_mask" and told() == {"fault": "chain_mask"}
+    assert worker_class(None).__name__ == "ChainMask"

@@ -45,20 +45,20 @@ def accept_sampled(
     tree: TreeBatch,
     logits: torch.Tensor,
     info: SamplingBatchInfo,
-    seq_lens: torch.Tensor,
+    coins: torch.Tensor,
+    final_coins: torch.Tensor,
     threshold_single: float,
     threshold_acc: float,
     trace: NoStep,
 ) -> None:
     """One coin a node against the running sum of its children, the bonus from what is left of the row.
 
-    logits    [bs*T, V], adjusted
-    info      temperature, top-k and top-p of every request, its seed where inference is deterministic
-    seq_lens  [bs] committed lengths, which seeded coins depend on
+    logits              [bs*T, V], adjusted
+    info                temperature, top-k and top-p of every request
+    coins, final_coins  [bs, T] and [bs], of `draw_coins`
     """
     out.clear()
     bs, width = tree.tokens.shape
-    coins, final_coins = _coins(info, seq_lens, width, tree.tokens.device)
     greedy = (info.top_ks == 1).view(bs, 1) if info.is_any_greedy else None
     if greedy is not None:
         coins = coins.masked_fill(greedy, GREEDY_COIN)
@@ -113,10 +113,14 @@ def _renormalised(name: str, probs: torch.Tensor, limits: torch.Tensor, default:
     return out
 
 
-def _coins(
+def draw_coins(
     info: SamplingBatchInfo, seq_lens: torch.Tensor, width: int, device: torch.device
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """One coin a node [bs, T], and one for the bonus [bs], in [0, 1)."""
+    """One coin a node [bs, T], and one for the bonus [bs], in [0, 1).
+
+    info      the requests' seeds, where inference is deterministic
+    seq_lens  [bs] committed lengths, which seeded coins depend on
+    """
     if info.sampling_seed is not None:
         return _seeded_verify_coins(
             sampling_seed=info.sampling_seed, seq_lens=seq_lens, draft_token_num=width, device=device

@@ -60,6 +60,8 @@ class DDTreeAlgorithm(CustomSpecAlgo):
 
 def worker_class(server_args: Any) -> type:
     """The worker, imported only in the scheduler's process: it loads CUDA kernels."""
+    from ddviz.engines.sglang_plugin import faults
     from ddviz.engines.sglang_plugin.worker import DDTreeWorker
 
-    return DDTreeWorker
+    fault = faults.chosen()
+    return DDTreeWorker if fault is None else faults.worker_with(fault)

@@ -71,7 +71,7 @@ def _register_ddtree() -> None:
         NAME,
         supports_overlap=True,
         spec_class=DDTreeAlgorithm,
-        validate_server_args=None if supported else _refuse_version,
+        validate_server_args=_check_fault if supported else _refuse_version,
     )(worker_class)
     if supported:
         register_hooks()
@@ -81,6 +81,13 @@ def _register_ddtree() -> None:
         register_tracing()
     else:
         logger.warning("ddviz: to trace on sglang %s, set %s=1", sglang.__version__, TRACE_ONLY)
+
+
+def _check_fault(server_args: object) -> None:
+    """So that a fault that can't be is told before anything is loaded."""
+    from ddviz.engines.sglang_plugin import faults
+
+    faults.chosen()
 
 
 def _refuse_version(server_args: object) -> None:

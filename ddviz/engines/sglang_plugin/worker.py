@@ -28,7 +28,7 @@ from sglang.srt.utils.common import is_pin_memory_available
 
 from ddviz.engines.base import RECORDED_CANDIDATES
 from ddviz.engines.sglang_plugin import gate, hooks
-from ddviz.engines.sglang_plugin.acceptance import accept_greedy, accept_sampled
+from ddviz.engines.sglang_plugin.acceptance import accept_greedy, accept_sampled, draw_coins
 from ddviz.engines.sglang_plugin.adjustments import adjust_logits, grammar_tree_of, may_adjust
 from ddviz.engines.sglang_plugin.commit import KVPacker, settle
 from ddviz.engines.sglang_plugin.draft_head import DraftHead
@@ -302,7 +302,7 @@ class DDTreeWorker(DFlashWorkerV2):
         changed = adjust_logits(
             logits, batch, tree, self._penalties, self.block_size, grammar_tree, grammar_barrier
         )
-        if changed and batch.sampling_info.is_all_greedy:  # a sampled step tells what it used itself
+        if changed and self._decides_greedily(batch):  # a sampled step tells what it used itself
             trace.adjusted(logits, tree)
         return out.logits_output, forward_batch, out.can_run_cuda_graph
 
@@ -324,8 +324,7 @@ class DDTreeWorker(DFlashWorkerV2):
         return batch.spec_info.reserved_seq_lens_cpu, int(batch.spec_info.reserved_seq_lens_sum)
 
     def _accept(self, batch: ScheduleBatch, step: StepBuffers, logits: torch.Tensor, trace: NoStep) -> None:
-        info: SamplingBatchInfo = batch.sampling_info
-        if info.is_all_greedy:
+        if self._decides_greedily(batch):
             torch.argmax(logits.view(step.bs, self.tree_width, -1), dim=-1, out=step.best)
             self._graphs.run(self._follow, step)
             return
@@ -334,8 +333,8 @@ class DDTreeWorker(DFlashWorkerV2):
             step.accepted,
             step.tree,
             logits,
-            info,
-            batch.seq_lens,
+            batch.sampling_info,
+            *self._draw_coins(batch.sampling_info, batch.seq_lens),
             spec.speculative_accept_threshold_single,
             spec.speculative_accept_threshold_acc,
             trace,
@@ -344,6 +343,12 @@ class DDTreeWorker(DFlashWorkerV2):
         if tp_group.world_size > 1:  # ranks may differ in the last bit of a probability, and in their coins
             for part in step.accepted:
                 tp_group.broadcast(part, src=0)
+
+    def _decides_greedily(self, batch: ScheduleBatch) -> bool:
+        return bool(batch.sampling_info.is_all_greedy)
+
+    def _draw_coins(self, info: SamplingBatchInfo, lens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return draw_coins(info, lens, self.tree_width, lens.device)
 
     def _follow(self, step: StepBuffers) -> None:
         accept_greedy(step.accepted, step.tree, step.best)
@@ -370,6 +375,9 @@ class DDTreeWorker(DFlashWorkerV2):
         """What the step emits; the target's KV packed."""
         self._stamp(step, 4)
         settle(step, self._offsets)
+        self._pack(step)
+
+    def _pack(self, step: StepBuffers) -> None:
         step.moves.zero_()
         self._packer.pack(step.tree.slots, step.accepted, step.moves)
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ddviz.engines.base import FAULTS
 from ddviz.trace import schema
 from scripts.gpu.lab import TREE, Answer, EngineProcess
 
@@ -68,6 +69,7 @@ ENGINES: dict[str, dict[str, Any]] = {
     "eagle-traced": {**EAGLE, **TRACED},
     "eagle-chain-traced": {**EAGLE, "speculative_eagle_topk": 1, "speculative_num_draft_tokens": 4, **TRACED},
     "eagle-sync-traced": {**EAGLE, **TRACED, "disable_overlap_schedule": True, "disable_cuda_graph": True},
+    **{f"fault-{name}": {**TREE, **TRACED, "fault": name} for name in FAULTS},
     "traceable": {**TREE, "dtype": "bfloat16", "trace": ""},
 }
 

@@ -14,6 +14,7 @@ from typing import Any, cast
 import torch
 
 from ddviz.engines.base import TARGET_TOP
+from ddviz.engines.sglang_plugin import faults
 from ddviz.engines.sglang_plugin.requests import LEVELS, OFF
 from ddviz.engines.sglang_plugin.tracing.ddtree_step import DDTreeStep
 from ddviz.engines.sglang_plugin.tracing.notes import Notes
@@ -151,7 +152,7 @@ def server_header(
             name="sglang",
             version=sglang.__version__,
             device=f"cuda: {torch.cuda.get_device_name()}" if torch.cuda.is_available() else None,
-            options={name: getattr(args, name) for name in options},
+            options={name: getattr(args, name) for name in options} | faults.told(),
         ),
         target=_model_name(args.model_path),
         draft=None if draft is None else _model_name(draft),
