@@ -1,6 +1,6 @@
 """Servers that do wrong on purpose (DDVIZ_FAULT, ddviz/engines/sglang_plugin/faults.py): what finds each.
 
-Five are named by the doctor. Two leave traces that are consistent: a wrong feature layer is seen in the accept
+Five are named by the doctor. Two leave consistent traces: a wrong feature layer is seen in the accept
 length beside a sound server's, biased coins in their mean.
 """
 
