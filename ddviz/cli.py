@@ -244,17 +244,21 @@ def doctor(args: argparse.Namespace) -> int:
     from ddviz.check.doctor import examine_path
     from ddviz.check.report import print_report
 
-    if args.trace is None:
+    if not args.traces:
         raise BadValueError("name what to examine: doctor FILE|DIR; or follow the app's runs: doctor --live")
-    return print_report(examine_path(args.trace), as_json=args.json)
+    results = {file: found for path in args.traces for file, found in examine_path(path).items()}
+    return print_report(results, as_json=args.json)
 
 
 def _doctor_live(args: argparse.Namespace) -> int:
     """Findings as steps arrive, until a signal, or until the file that was named has its end."""
     from ddviz.check.live import Watch, print_news
 
-    path = args.trace
-    if path is None:
+    if len(args.traces) > 1:
+        raise BadValueError("doctor --live follows one file or folder")
+    if args.traces:
+        (path,) = args.traces
+    else:
         from ddviz.app.folders import default_runs
 
         path = default_runs()
@@ -536,8 +540,8 @@ def _add_traces(commands) -> None:  # type: ignore[no-untyped-def]
 
 def _add_examinations(commands) -> None:  # type: ignore[no-untyped-def]
     """Commands that read traces and say something of them."""
-    p = _command(commands, "doctor", doctor, "find faults in a trace, or in all traces of a folder")
-    p.add_argument("trace", type=Path, nargs="?", metavar="FILE|DIR")
+    p = _command(commands, "doctor", doctor, "find faults in traces, or in all traces of a folder")
+    p.add_argument("traces", type=Path, nargs="*", metavar="FILE|DIR")
     p.add_argument(
         "--live",
         action="store_true",

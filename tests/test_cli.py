@@ -81,7 +81,14 @@ def test_doctor_exits_0_clean_1_with_findings_2_on_misuse(trace, tmp_path):
     cut.write_bytes(trace.read_bytes()[:-40])
     found = typed("doctor", cut, "--json")
     assert found.returncode == 1 and json.loads(found.stdout)
-    for misuse in (["doctor"], ["doctor", tmp_path / "none.ddviz"], ["doctor", __file__]):
+    both = typed("doctor", trace, cut, "--json")
+    assert both.returncode == 1 and list(json.loads(both.stdout)) == [str(trace), str(cut)]
+    for misuse in (
+        ["doctor"],
+        ["doctor", tmp_path / "none.ddviz"],
+        ["doctor", __file__],
+        ["doctor", "--live", trace, cut],
+    ):
         assert typed(*misuse).returncode == 2, misuse
 
 
