@@ -71,10 +71,11 @@ def node_reasons(
         return []
     reasons: list[str | None] = ["the last committed token; its KV is not in the cache yet"]
     on_path = set(path)
+    taken = {parent: next((child for child in children[parent] if child in on_path), None) for parent in path}
     for node in range(1, len(parents)):
         parent = parents[node]
         if statuses[node] not in (ACCEPTED, REJECTED):
-            reasons.append(_unreached(node, parent, children, on_path))
+            reasons.append(_unreached(node, parent, taken))
         elif step.accept.kernel == "greedy":
             reasons.append(_greedy(step, trace, node, parent, statuses[node]))
         else:
@@ -97,12 +98,12 @@ def bonus_reason(step: Step, children: list[list[int]], last: int) -> str:
     return f"drawn from {where} after node {last}{mass}{coin}"
 
 
-def _unreached(node: int, parent: int, children: list[list[int]], on_path: set[int]) -> str:
-    if parent not in on_path:
+def _unreached(node: int, parent: int, taken: dict[int, int | None]) -> str:
+    """taken  the child that was accepted, for each node of the accepted path"""
+    if parent not in taken:
         return f"never examined: its parent, node {parent}, was not accepted"
-    taken = next((child for child in children[parent] if child in on_path), None)
-    if taken is not None and taken != node:
-        return f"never examined: node {taken}, an earlier sibling, was accepted first"
+    if taken[parent] not in (None, node):
+        return f"never examined: node {taken[parent]}, an earlier sibling, was accepted first"
     return f"never examined, though its parent, node {parent}, was accepted"
 
 

@@ -1,5 +1,6 @@
 """Whatever happened to the file: whole steps before the damage, never a wrong one."""
 
+import base64
 import json
 import threading
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 import zstandard
 
 from ddviz.errors import TraceError
-from ddviz.trace import Recorder, Trace, TraceFollower, follow, load
+from ddviz.trace import Recorder, Trace, TraceFollower, follow, frames, load
 from ddviz.trace.frames import DamageError, compress_line, decompress_frame, new_compressor, next_frame
 from ddviz.trace.schema import Prefill
 from tests.trace.runs import TEXTS, header, step, write_run
@@ -193,6 +194,74 @@ def test_a_frame_that_claims_a_huge_size_is_not_unpacked() -> None:
     data = zstandard.ZstdCompressor(write_checksum=True).compress(bytes(17 << 20))
     with pytest.raises(DamageError, match="larger than 16 MiB"):
         decompress_frame(data, next_frame(data, 0))
+
+
+# more than ddviz reads
+
+
+def damage_of(run: Path, tmp_path: Path, *more: bytes) -> str:
+    """What is said of a whole run with more frames behind it; the run itself is read."""
+    trace = load_bytes(run.read_bytes() + b"".join(more), tmp_path)
+    assert len(trace.steps) == 3
+    return trace.damage or ""
+
+
+def test_a_bomb_is_left_where_it_is(run: Path, tmp_path: Path) -> None:
+    bomb = frame(b'{"event":"?","a":"' + b"a" * (8 << 20) + b'"}')
+    assert len(bomb) < 2000
+    assert "unpacks to more than 100 times its size" in damage_of(run, tmp_path, *[bomb] * 10)
+
+
+@pytest.mark.parametrize(
+    ("limit", "value", "sentence"),
+    [("MAX_TOTAL", 20_000, "unpacks to more than"), ("MAX_EVENTS", 20, "holds more than 20 events")],
+)
+def test_a_trace_is_bounded(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, value: int, sentence: str
+) -> None:
+    monkeypatch.setattr(frames, limit, value)
+    assert damage_of(run, tmp_path) == ""
+    assert sentence in damage_of(run, tmp_path, *[frame({"event": "?", "a": "x" * 1000})] * 20)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"emitted": [1] * 5000}, "a step of 5000 nodes; ddviz reads up to 4096"),
+        ({"tree": {"tokens": [1] * 5000, "parents": [0] * 5000}}, "a step of 5000 nodes"),
+        ({"slots": [1] * 250_000}, "a step of more than 200,000 values"),
+        ({"times_us": {f"s{i}": 1.0 for i in range(101)}}, "a step of 101 stages"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+@pytest.mark.parametrize("check_steps", [True, False])
+def test_a_step_is_bounded(
+    run: Path, tmp_path: Path, change: dict[str, object], sentence: str, check_steps: bool
+) -> None:
+    line = frame(msgspec.json.encode(json.loads(msgspec.json.encode(step(3))) | change))
+    if check_steps:
+        assert sentence in damage_of(run, tmp_path, line)
+        return
+    (tmp_path / "x.ddviz").write_bytes(run.read_bytes() + line)
+    steps = load(tmp_path / "x.ddviz", check_steps=False).steps
+    with pytest.raises(msgspec.ValidationError, match=sentence):
+        steps[3]
+
+
+def test_a_frame_of_endless_blocks_is_damage(run: Path, tmp_path: Path) -> None:
+    blocks = b"\x28\xb5\x2f\xfd\x24\x00" + b"\x00\x00\x00" * 1_000_000
+    assert "larger than 16 MiB" in damage_of(run, tmp_path, blocks)
+
+
+def test_a_header_is_bounded(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="its first line is longer than 1 MiB"):
+        load_bytes(frame(header_line(notes=["x" * 1000] * 1100)), tmp_path)
+
+
+def test_a_token_that_is_far_too_long_is_cut(run: Path, tmp_path: Path) -> None:
+    long = base64.b64encode(b"a" * 10_000).decode()
+    trace = load_bytes(run.read_bytes() + frame({"event": "tokens", "bytes": {"77": long}}), tmp_path)
+    assert trace.tokens[77] == b"a" * 256 + "⟨… 10000 bytes⟩".encode()
 
 
 # versions
