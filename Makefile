@@ -13,7 +13,7 @@ INPUTS ?= 2000
 TORCH  := torch>=2.11,<2.14
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-sglang fuzz lint bench bench-viewer bench-load soak traces docs clean
+.PHONY: help install run test test-sglang fuzz lint bench bench-viewer bench-load soak supply traces docs clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -66,6 +66,10 @@ bench-load: $(STAMP)  ## 20 sessions replay and 4 generate at once through one a
 
 soak: $(STAMP)  ## the same for half an hour; fails where memory or file handles grow
 	$(BIN)/python scripts/bench_load.py --soak 30
+
+supply: $(STAMP)  ## dependency ranges resolve, wheel and sdist install and work; fetches tools from PyPI
+	$(BIN)/python scripts/check_supply.py resolve
+	$(BIN)/python scripts/check_supply.py build
 
 traces: $(STAMP)  ## record the samples in traces/ anew
 	$(BIN)/python scripts/make_traces.py

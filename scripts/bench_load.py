@@ -244,7 +244,9 @@ def app(args: argparse.Namespace, runs: Path) -> Iterator[tuple[str, int]]:
         )
     try:
         url = f"http://127.0.0.1:{port}"
-        wait_until(lambda: "ddviz is at" in (runs / "app.log").read_text(), 300)
+        said = runs / "app.log"
+        wait_until(lambda: "ddviz is at" in said.read_text() or child.poll() is not None, 300)
+        assert child.poll() is None, said.read_text()
         yield url, child.pid
     finally:
         child.send_signal(signal.SIGINT)
