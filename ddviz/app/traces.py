@@ -216,13 +216,28 @@ class Registry:
         )
 
 
+class _Version(NamedTuple):
+    """What tells a file from the one that stood there before."""
+
+    inode: int
+    size: int
+    written_ns: int
+
+
 class _OpenTrace:
-    """A follower with its lock. Where nobody writes the file any more, a cut-off end counts as damage."""
+    """A follower with its lock. Where nobody writes the file any more, a cut-off end counts as damage.
+
+    A spoilt file that was written to since it was begun with is begun with again: it may be another.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path, self.lock = path, threading.Lock()
-        self._follower = TraceFollower(path)
-        self._whole: tuple[int | None, Trace] | None = None  # (file size, trace with its damage)
+        self._begin(_version(path))
+
+    def _begin(self, version: _Version | None) -> None:
+        self._begun = version
+        self._follower = TraceFollower(self.path)
+        self._whole: tuple[_Version | None, Trace] | None = None  # of a cut-off file, with its damage
 
     @property
     def size(self) -> int:
@@ -230,6 +245,17 @@ class _OpenTrace:
         return 0 if self._follower.trace is None else self._follower.trace.size
 
     def read(self, growing: bool, enough: Callable[[Trace], bool] | None = None) -> Trace | None:
+        version = _version(self.path)
+        trace = self._read(growing, enough, version)
+        damaged = self._follower.trace is not None and self._follower.trace.damage
+        if damaged and version not in (None, self._begun):
+            self._begin(version)
+            trace = self._read(growing, enough, version)
+        return trace
+
+    def _read(
+        self, growing: bool, enough: Callable[[Trace], bool] | None, version: _Version | None
+    ) -> Trace | None:
         trace = self._follower.trace
         while enough is not None and not (trace is not None and enough(trace)):
             self._follower.poll(READ_AT_ONCE)
@@ -241,9 +267,8 @@ class _OpenTrace:
             trace = self._follower.trace
         if growing or (trace is not None and (trace.unread or not self._follower.torn_bytes())):
             return trace
-        size = self.path.stat().st_size if self.path.exists() else None
-        if self._whole is None or self._whole[0] != size:
-            self._whole = size, load(self.path)
+        if self._whole is None or self._whole[0] != version:
+            self._whole = version, load(self.path)
         return self._whole[1]
 
 
@@ -299,6 +324,15 @@ def _lasting_id(path: Path) -> str:
 def _is_near(written: float, seconds: float) -> bool:
     """Whether a time by the clock is at most so far from now; a clock that was set back gives later ones."""
     return abs(time.time() - written) <= seconds
+
+
+def _version(path: Path) -> _Version | None:
+    """None for a file that is not there."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return _Version(status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 def _written(path: Path | str) -> float | None:

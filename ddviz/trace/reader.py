@@ -111,10 +111,14 @@ class TraceFollower:
     def poll(self, most: int | None = None) -> int:
         """Take in new whole events; how many there were. After damage nothing more is read.
 
+        A file whose header was not whole is read from its beginning again, as another may stand there by now.
+
         most  bytes to read at once; `trace.unread` then says how many are left
         """
         if self.trace is not None and self.trace.damage:
             return 0
+        if self.trace is None:
+            self._tail, self._budget = b"", Budget()
         left, count = sys.maxsize if most is None else most, 0
         try:
             with open(self.path, "rb") as file:

@@ -1,10 +1,12 @@
 """The registry: what may be read, and that nothing a browser sends becomes a path."""
 
+import contextlib
 import os
 import time
 from datetime import datetime
 
 import pytest
+import zstandard
 
 from ddviz.app import traces
 from ddviz.app.folders import reserved_path
@@ -113,6 +115,40 @@ def test_a_growing_file_is_read_on_from_where_it_was(registry, tmp_path):
     some = registry.view(trace_id, steps_of, growing=True)
     path.write_bytes(whole)
     assert 0 < some < registry.view(trace_id, steps_of, growing=True)
+
+
+@pytest.mark.parametrize("growing", [True, False])
+@pytest.mark.parametrize("bad", ["text", "no checksum", "flipped", "cut in its header", "another"])
+def test_a_good_trace_over_an_unreadable_one_is_read(registry, tmp_path, bad, growing):
+    good = written(tmp_path / "good.ddviz").read_bytes()
+    flipped = bytearray(good)
+    flipped[len(good) // 2] ^= 1
+    content = {
+        "text": b"hello, I am a text file",
+        "no checksum": zstandard.compress(b"{}\n"),
+        "flipped": bytes(flipped),
+        "cut in its header": good[:20],
+        "another": write_trace(tmp_path / "another.ddviz", steps=4).path.read_bytes(),
+    }
+    path = tmp_path / "runs" / "r.ddviz"
+    path.write_bytes(content[bad])
+    trace_id = registry.add(path)
+    for _ in range(2):
+        with contextlib.suppress(TraceError):
+            registry.view(trace_id, steps_of, growing)
+    path.write_bytes(good)
+    now = path.stat().st_mtime_ns + 1_000_000
+    os.utime(path, ns=(now, now))  # of one size, both may be written in one tick of the clock
+    seen = registry.view(trace_id, lambda trace: (len(trace.steps), trace.damage), growing)
+    assert seen == (len(load(path).steps), None)
+
+
+def test_a_file_that_is_no_trace_is_refused_at_every_look(registry, tmp_path):
+    path = tmp_path / "runs" / "r.ddviz"
+    path.write_bytes(b"hello, I am a text file")
+    for growing in (True, True, False):
+        with pytest.raises(TraceError, match=r"not a \.ddviz trace"):
+            registry.view(registry.add(path), steps_of, growing)
 
 
 def test_of_a_long_file_no_more_is_read_than_is_needed(registry, tmp_path, monkeypatch):
