@@ -273,12 +273,18 @@ class _OpenTrace:
 
 
 def read_lessons(readme: Path) -> dict[str, str]:
-    """What each sample teaches, by trace name: lines of a README that hold NAME.ddviz and words after it."""
+    """What each sample teaches, by trace name: items of a README that begin with NAME.ddviz, or with several
+    names and commas between them, and words after that. An item goes on in lines that are indented.
+    """
     if not readme.is_file():
         return {}
-    lines = (re.sub(r"[`*]|\]\([^)]*\)|\[", "", line) for line in readme.read_text("utf-8").splitlines())
-    found = (re.search(r"([\w.-]+)\.ddviz\W+(.*[^\s|])", line) for line in lines)
-    return {match[1]: match[2] for match in found if match}
+    text = re.sub(r"\n[ \t]+(?![-*+|\s])", " ", readme.read_text("utf-8"))
+    lessons = {}
+    for line in text.splitlines():
+        plain = re.sub(r"[`*]|\]\([^)]*\)|\[", "", line)
+        if match := re.search(r"([\w.-]+\.ddviz(?:,?\s+(?:and\s+)?[\w.-]+\.ddviz)*)\W+(.*[^\s|])", plain):
+            lessons |= dict.fromkeys(re.findall(r"([\w.-]+)\.ddviz", match[1]), match[2])
+    return lessons
 
 
 def run_title(path: Path) -> str:

@@ -4,6 +4,7 @@ import contextlib
 import os
 import time
 from datetime import datetime
+from pathlib import Path
 
 import pytest
 import zstandard
@@ -14,6 +15,8 @@ from ddviz.app.traces import Registry, read_lessons, run_name, run_title
 from ddviz.errors import DdvizError, TraceError
 from ddviz.trace import load
 from tests.viewer.fixtures import write_trace
+
+TRACES = Path(__file__).parents[2] / "traces"
 
 
 @pytest.fixture
@@ -90,6 +93,27 @@ def test_samples_come_in_the_order_of_their_readme(registry, tmp_path):
 def test_a_lesson_is_read_from_any_usual_list(tmp_path, line):
     (tmp_path / "README.md").write_text(f"# Samples\n\n{line}\n")
     assert read_lessons(tmp_path / "README.md") == {"a-b": "what it teaches"}
+
+
+def test_every_trace_that_a_line_names_gets_its_words(tmp_path):
+    readme = tmp_path / "README.md"
+    readme.write_text(
+        "- `a-b.ddviz`, `a-t0.6.ddviz`,\n  `c.ddviz` and `d.ddviz`: one lesson, no `e.ddviz`;\n  two lines\n"
+        "- `f.ddviz`: another\n  - `g.ddviz`: a third\n"
+    )
+    words = "one lesson, no e.ddviz; two lines"
+    assert read_lessons(readme) == dict.fromkeys(["a-b", "a-t0.6", "c", "d"], words) | {
+        "f": "another",
+        "g": "a third",
+    }
+
+
+def test_every_sample_has_its_own_words():
+    lessons = read_lessons(TRACES / "README.md")
+    assert sorted(lessons) == sorted(path.stem for path in TRACES.glob("*.ddviz"))
+    assert not any(".ddviz" in words for words in lessons.values())
+    assert lessons["sglang-64-t1.0"].startswith("quicksort, budget 64")
+    assert lessons["sglang-batch-haiku"].startswith("one of eight requests")
 
 
 def test_saved_runs_come_newest_first_and_other_files_not_at_all(registry, tmp_path):
