@@ -169,6 +169,8 @@ def export(args: argparse.Namespace) -> None:
         raise BadValueError("--level is for --to html; the other formats hold one step, whole")
     require_free(args.out, args.force and not _is_same(args.out, args.trace))
     trace = load(args.trace)
+    if trace.damage:
+        print(f"{args.trace}: {trace.damage}; only what can be read is exported", file=sys.stderr)
     if args.to == "html":
         _export_page(trace, args)
         return
@@ -512,7 +514,7 @@ def _add_traces(commands) -> None:  # type: ignore[no-untyped-def]
         help="instead of a trace: a lesson of the course as one page, or your own, NAME.md (docs/lessons.md)",
     )
     p.add_argument("--step", type=count, help="the step, from 0 (default: 0); html: where the page opens")
-    p.add_argument("--out", type=Path, required=True, help="the file to write")
+    p.add_argument("--out", type=Path, required=True, help="file to write; a missing folder is made")
     p.add_argument(
         "--level",
         choices=("light", "standard"),

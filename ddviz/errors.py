@@ -46,6 +46,11 @@ class RefusedError(EngineError):
     exit_code = 2
 
 
+def counted(number: int, words: str) -> str:
+    """1 whole step, 2 whole steps."""
+    return f"{number} {words}{'' if number == 1 else 's'}"
+
+
 def cant_write(sentence: str, error: OSError) -> TraceError:
     """The error for a file or folder that can't be made: the disk's fault, or that of the name."""
     return (WriteError if error.errno in _DISK_FAILS else TraceError)(f"{sentence} ({error.strerror})")

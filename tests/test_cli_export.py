@@ -39,6 +39,16 @@ def test_a_step_is_written_for_other_tools(trace, tmp_path, to):
     assert "step 3 of story" in done.stderr
 
 
+@pytest.mark.parametrize("to", ["html", "json"])
+def test_a_trace_that_is_cut_off_is_told_on_the_terminal_and_exported(trace, tmp_path, to):
+    cut = tmp_path / "cut.ddviz"
+    cut.write_bytes(trace.read_bytes()[:-10])
+    done = export(cut, "--to", to, "--out", tmp_path / "x")
+    assert done.returncode == 0 and (tmp_path / "x").is_file()
+    assert done.stderr.startswith(f"{cut}: the last event is cut off at byte ")
+    assert "cut off" not in export(trace, "--to", to, "--out", tmp_path / "y").stderr
+
+
 def test_nothing_is_overwritten_unless_forced_and_never_the_trace_itself(trace, tmp_path):
     out = tmp_path / "x.json"
     out.write_text("mine")
@@ -79,5 +89,5 @@ def test_misuse_exits_2_and_writes_nothing(trace, tmp_path, misuse):
 
 def test_help_says_what_each_format_is(trace):
     text = " ".join(export(trace, "--help").stdout.split())
-    for word in ("html", "svg", "png", "dot", "graphml", "json", "light", "standard", "--force", "overwrite"):
+    for word in ("html", "svg", "png", "dot", "graphml", "json", "light", "standard", "--force", "is made"):
         assert word in text

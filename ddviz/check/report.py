@@ -14,6 +14,7 @@ from rich.text import Text
 
 from ddviz.check.doctor import RULES, faults
 from ddviz.check.rules import Finding, Rule
+from ddviz.errors import counted
 
 SHOWN_PER_RULE = 3  # findings of one rule in one trace that are printed; the rest is counted
 COLOURS = {"fault": "red", "notice": "yellow"}
@@ -58,8 +59,8 @@ def line(path: Path, finding: Finding | None, says: str) -> Text:
 def summary(findings: list[Finding]) -> str:
     """clean; 1 finding, 2 notices ..."""
     wrong = len(faults(findings))
-    parts = [_count(wrong, "finding")] if wrong else ["clean"]
-    return ", ".join(parts + [_count(len(findings) - wrong, "notice")] * (len(findings) > wrong))
+    parts = [counted(wrong, "finding")] if wrong else ["clean"]
+    return ", ".join(parts + [counted(len(findings) - wrong, "notice")] * (len(findings) > wrong))
 
 
 def colour(findings: list[Finding]) -> str:
@@ -95,7 +96,3 @@ def _append_rule(text: Text, rule: Rule, findings: list[Finding]) -> None:
 
 def first_sentence(text: str) -> str:
     return " ".join(text.split("\n\n")[0].split())
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}{'s' if number != 1 else ''}"

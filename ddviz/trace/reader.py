@@ -18,7 +18,7 @@ from typing import overload
 
 import msgspec
 
-from ddviz.errors import TraceError
+from ddviz.errors import TraceError, counted
 from ddviz.trace.frames import MAGIC, Budget, DamageError, decompress_frame, next_frame, require_trace
 from ddviz.trace.schema import FORMAT, VERSION, AnyEvent, Dropped, End, Header, Prefill, Prompt, Step, Tokens
 from ddviz.trace.tokens import TokenTable
@@ -175,7 +175,7 @@ class TraceFollower:
             raise TraceError(f"{self.path}: damaged at byte {where}, in its header: {damage.reason}")
         self.trace.damage = (
             f"damaged at byte {where}: {damage.reason}; "
-            f"{len(self.trace.steps)} whole steps before it were read, what follows is lost"
+            f"{counted(len(self.trace.steps), 'whole step')} before it can be read, what follows is lost"
         )
 
     def _event(self, line: bytes) -> None:
@@ -228,7 +228,7 @@ def load(path: str | Path, check_steps: bool = True) -> Trace:
     if torn and not trace.damage:
         trace.damage = (
             f"the last event is cut off at byte {trace.size} ({torn} bytes of it are there); "
-            f"{len(trace.steps)} whole steps were read"
+            f"{counted(len(trace.steps), 'whole step')} can be read"
         )
     return trace
 

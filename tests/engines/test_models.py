@@ -6,7 +6,7 @@ import time
 import pytest
 import torch
 
-from ddviz.engines.torch_engine.models import load_pair
+from ddviz.engines.torch_engine.models import device_name, load_pair
 from ddviz.errors import EngineError
 from tests.tiny_pair import HOSTILE, save_drafter
 
@@ -24,6 +24,12 @@ def test_ids_beyond_the_tokenizer_have_bytes_too(llama):
 def test_the_chat_template_is_applied_on_request(llama):
     assert llama.target.encode("hi", chat=True)[1] == "<user>hi\n<assistant>"
     assert llama.target.encode("hi", chat=False)[1] == "hi"
+
+
+@pytest.mark.parametrize(("threads", "words"), [(1, ", 1 thread"), (2, ", 2 threads")])
+def test_the_name_of_a_processor_counts_its_threads(monkeypatch, threads, words):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    assert device_name(torch.device("cpu")).endswith(words)
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,7 @@ def test_a_file_cut_at_any_byte_yields_its_whole_steps(tmp_path: Path) -> None:
         else:
             assert part.damage == (
                 f"the last event is cut off at byte {before[-1]} ({cut - before[-1]} bytes of it are there); "
-                f"{len(part.steps)} whole steps were read"
+                f"{len(part.steps)} whole step{'' if len(part.steps) == 1 else 's'} can be read"
             )
 
 
@@ -158,7 +158,7 @@ def test_damage_in_the_middle_says_where_and_what_is_left(run: Path, tmp_path: P
     part = load_bytes(bytes(data), tmp_path)
     assert part.damage is not None
     assert part.damage.startswith(f"damaged at byte {ends[-3]}: a frame does not decompress")
-    assert part.damage.endswith("3 whole steps before it were read, what follows is lost")
+    assert part.damage.endswith("3 whole steps before it can be read, what follows is lost")
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from ddviz.engines.token_bytes import token_bytes_function
 from ddviz.engines.torch_engine.drafter import Drafter, check_fit, load_drafter
 from ddviz.engines.torch_engine.kv_cache import SlotCache
 from ddviz.engines.torch_engine.packed import can_pack, pack_linears
-from ddviz.errors import RefusedError
+from ddviz.errors import RefusedError, counted
 
 SUPPORTED = ("llama", "qwen2", "qwen3")
 PACKED_ROWS = 17  # a verify at the default budget
@@ -173,7 +173,7 @@ def device_name(device: torch.device) -> str:
     """ "cpu: AMD EPYC, 2 threads", "cuda: NVIDIA H200"."""
     if device.type == "cuda":
         return f"cuda: {torch.cuda.get_device_name(device)}"
-    return f"cpu: {_cpu_model()}, {torch.get_num_threads()} threads"
+    return f"cpu: {_cpu_model()}, {counted(torch.get_num_threads(), 'thread')}"
 
 
 def _load_target(name: str, dtype: torch.dtype, device: torch.device) -> Target:
