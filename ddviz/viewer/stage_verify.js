@@ -114,6 +114,14 @@ function distributionKinds(step, node) {
   if (node.raw_top) kinds.push({ name: "raw", probs: new Map(node.raw_top) });
   else if (top.size && node.top_kind === "raw") kinds.push({ name: "raw", probs: top });
   if (node.top_kind === "filtered") kinds.push({ name: "target", probs: top });
+  const ofNode = { draft: "draft_prob", raw: "raw_prob", target: "target_prob" };
+  for (const { name, probs } of kinds) {
+    // a child's probability is recorded though it is not among the likeliest
+    for (const child of node.children.map((i) => step.nodes[i])) {
+      const prob = child[ofNode[name]];
+      if (prob !== null && !probs.has(child.id)) probs.set(child.id, prob);
+    }
+  }
   return kinds;
 }
 
@@ -153,6 +161,6 @@ function distributionNote(step, node, kinds) {
   return says.join(" · ");
 }
 
-function verifyDifferences({ exams, bonus }) {
-  return [...exams.map(({ differs }) => differs), ...(bonus?.exam.differs ?? [])].filter(Boolean);
+function verifyDifferences({ exams, nodes, bonus }) {
+  return [...exams.flatMap((exam) => examDifferences(exam, nodes)), ...(bonus?.exam.differs ?? [])];
 }

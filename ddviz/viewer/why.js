@@ -13,11 +13,25 @@ function whySection(step, index, onSelect) {
 }
 
 // Where it was decided: the exam of the last node of the accepted path above it.
-function examOf({ exams, nodes, path, bonus }, index) {
+function examOf({ exams, nodes, path, bonus, sampling }, index) {
   if (index === 0) return null;
   let at = index === BONUS ? bonus.parent : nodes[index].parent;
   while (at > 0 && !path.includes(at)) at = nodes[at].parent;
-  return exams.find(({ parent }) => parent === at) ?? null;
+  const exam = exams.find(({ parent }) => parent === at) ?? null;
+  const lacksCoin = exam?.kernel === "sampled" && exam.coin === null;
+  return lacksCoin ? withSums(exam, nodes, sampling.threshold_acc) : exam;
+}
+
+// Where the coin alone is missing (a light page), the nodes' own probabilities still give the running sums.
+function withSums(exam, nodes, acc) {
+  let running = 0;
+  const children = exam.children.map((child) => {
+    const { target_prob, top_kind } = nodes[child.node];
+    const prob = top_kind === "raw" ? null : target_prob; // what acceptance used is not recorded
+    running = running === null || prob === null ? null : running + prob;
+    return { ...child, prob, running, bound: running === null ? null : running / Math.max(acc, 1e-9) };
+  });
+  return { ...exam, children };
 }
 
 function examIntro(step, exam, index) {
@@ -37,6 +51,8 @@ function examIntro(step, exam, index) {
       ` (id ${argmax.id}${by}). The child that equals it is accepted.`,
     );
   }
+  if (coin === null && children.every(({ running }) => running !== null))
+    return says(`The coin of node ${parent} is not recorded: the decision below is the engine's, not taken again here.`);
   if (!known) return says("Coins or probabilities of this decision are not recorded, so it can't be taken again here.");
   const { threshold_single: single, threshold_acc: acc } = step.sampling;
   const by = acc < 1 ? `running sum / ${acc}` : "running sum";
@@ -111,7 +127,10 @@ function verdictCell(
 ) {
   const words = { accepted: "accepted", rejected: "rejected", unreached: "unreached" };
   const cell = make("td", "", words[verdict ?? engine]);
-  if (!verdict) return append(cell, "?");
+  if (!verdict) {
+    cell.title = "the engine's decision, not taken again here";
+    return cell;
+  }
   if (kernel === "sampled" && verdict !== "unreached") cell.prepend(byCoin ? "≤ " : bySingle ? "> but p " : "> ");
   if (kernel === "sampled") cell.title = `coin ${coin}, running sum ${running}, bound ${bound}`;
   return differs ? append(cell, make("b", "", ` ≠ engine: ${words[engine]}`)) : cell;
@@ -156,9 +175,14 @@ function residualLine({ residual_sum: total }, drawn, low, high) {
   return line;
 }
 
+// What the recorded numbers contradict: which child was taken, or else the verdict on single children.
+function examDifferences({ differs, children }, nodes) {
+  return differs ? [differs] : children.filter((child) => child.differs).map(({ node }) => nodes[node].differs);
+}
+
 // Whether the engine decided as the numbers say.
 function verdictLine(step, exam, index) {
-  const differs = [exam.differs, ...(index === BONUS ? step.bonus.exam.differs : [])].filter(Boolean);
+  const differs = [...examDifferences(exam, step.nodes), ...(index === BONUS ? step.bonus.exam.differs : [])];
   if (differs.length)
     return append(make("div", "ddviz-wrong"), ...differs.map((text) => make("p", "", `≠ ${sentence(text)}`)));
   if (exam.kernel === "limit" || !(exam.known || !exam.children.length)) return null;

@@ -296,6 +296,45 @@ def test_the_target_stands_beside_the_drafter_raw_and_filtered(browser, pages, t
         assert "temperature 0.8" in pane(page).inner_text()
 
 
+def test_a_child_beyond_the_recorded_tokens_has_its_own_probability(browser, pages, traces):
+    for view in (step_view(traces["sampled"], i) for i in range(12)):
+        for parent in view["nodes"]:
+            likely = {token["id"] for token in parent["top"]}
+            beyond = [view["nodes"][c] for c in parent["children"] if view["nodes"][c]["id"] not in likely]
+            if beyond:
+                break
+        else:
+            continue
+        break
+    child = beyond[0]
+    with watched_page(browser) as watched:
+        page = watched.page
+        open_page(page, pages["sampled"])
+        show(page, "verify", step=view["i"], node=parent["i"])
+        row = page.locator(f'.ddviz-distribution tr[data-node="{child["i"]}"] td')
+        shown = [float(text) for text in row.all_inner_texts()[1:3]]
+        assert shown == pytest.approx([child["raw_prob"], child["target_prob"]], rel=0.05, abs=0.0005)
+        assert all(value > 0 for value in shown)
+
+
+def test_a_verdict_that_a_link_contradicts_is_said_where_its_row_is_red(browser, traces):
+    trace, i = traces["sampled"], 10
+    retrieve = trace.steps[i].retrieve
+    links = [0 if node == 1 else link for node, link in enumerate(retrieve.next_sibling)]
+    view = planted(trace, i, retrieve=msgspec.structs.replace(retrieve, next_sibling=links))
+    differs = [node["differs"] for node in view["nodes"] if node["differs"]]
+    assert len(differs) == 3 and not any(exam["differs"] for exam in view["exams"])  # 1 is taken for all that
+    with watched_page(browser) as watched:
+        page = watched.page
+        mount_step(page, trace, view)
+        show(page, "verify", "view", step=i, node=2)
+        pane(page).locator("> .ddviz-wrong").get_by_text(f"Differs: {'; '.join(differs)}.").wait_for()
+        assert page.locator(".ddviz-verify .ddviz-wrong-row").count() == 3
+        why = page.locator(".ddviz-exam")
+        why.get_by_text("engine: unreached").first.wait_for()
+        assert "decided the same" not in why.inner_text()
+
+
 # Commit -------------------------------------------------------------------------------------------
 
 
@@ -428,6 +467,25 @@ def test_why_shows_coin_running_sums_and_that_the_engine_agrees(browser, pages, 
         assert "the engine decided the same" in why.inner_text()
         assert why.get_by_role("img", name="Coin").is_visible()
         assert page.locator(".ddviz-detail-pane .ddviz-wrong").count() == 0
+
+
+def test_why_without_coins_shows_probabilities_and_sums_and_the_engines_verdict(browser, traces, tmp_path):
+    trace = traces["sampled"]
+    views = [step_view(trace, i) for i in range(12)]
+    view, exam = next((v, e) for v in views for e in v["exams"] if len(e["children"]) > 1)
+    page_path = export_html(trace, tmp_path / "light.html", "light")
+    with watched_page(browser) as watched:
+        page = watched.page
+        open_page(page, page_path)
+        show(page, None, step=view["i"], node=exam["children"][0]["node"])
+        why = page.locator(".ddviz-exam")
+        assert f"The coin of node {exam['parent']} is not recorded" in why.inner_text()
+        for child in exam["children"]:
+            cells = why.locator(f'tr[data-node="{child["node"]}"] td').all_inner_texts()
+            assert [float(cell) for cell in cells[1:3]] == pytest.approx(
+                [child["prob"], child["running"]], rel=0.05, abs=0.001
+            )
+            assert cells[3] == child["engine"]
 
 
 def test_why_a_node_was_never_examined_leads_to_where_its_branch_was_left(browser, pages, traces):
