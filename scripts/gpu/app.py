@@ -2,9 +2,9 @@
 
     python scripts/gpu/app.py --target FOLDER [--draft FOLDER] [--out FOLDER] [-- WORDS FOR SGLANG]
 
-Starts `ddviz --engine sglang` and speaks the page's own protocol over HTTP, for a GPU host has no browser:
-load, a greedy run, a smaller tree without a restart, pause, one step, resume, stop, a server that is killed
-and comes back. The traces that it leaves are examined, and stay in --out.
+Starts `ddviz --engine sglang` (in an environment with ddviz[sglang]) and speaks the page's own protocol over
+HTTP, for a GPU host has no browser: load, a greedy run, a smaller tree without a restart, pause, one step,
+resume, stop, a server that is killed and comes back. Its traces are examined, and stay in --out.
 """
 
 import argparse

@@ -2,11 +2,13 @@
 
     python scripts/gpu/check.py NAME... --target FOLDER [--draft FOLDER] [--out FOLDER]
 
-Checks: kernels, greedy, chain, modes, ... (one file each in scripts/gpu/checks). The engines that the named
-checks need are started together.
+One GPU (two for tensor parallelism in `toys`), an environment with ddviz[sglang]. The engines that the named
+checks need are started together, so name what fits beside each other. The checks:
+
 """
 
 import argparse
+import ast
 import importlib
 import json
 import os
@@ -17,24 +19,28 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
 
-from scripts.gpu import checks
-from scripts.gpu.lab import Lab, prompts_of
+from scripts.gpu import checks  # noqa: E402 - found there
+from scripts.gpu.lab import Lab, prompts_of  # noqa: E402
 
-PROMPTS = Path("benchmarks/prompts.jsonl")
+PROMPTS = ROOT / "benchmarks/prompts.jsonl"
 MOST_FAILURES = 20
 
 
 def main() -> int:
     known = sorted(module.name for module in pkgutil.iter_modules(checks.__path__))
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=(__doc__ or "") + _checks_told(known),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("names", nargs="+", choices=known, metavar="NAME", help=", ".join(known))
-    parser.add_argument("--target", type=Path, required=True)
-    parser.add_argument("--draft", type=Path, default=Path("ddviz/models/smollm2-135m-dflash"))
-    parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", "gpu-checks")))
+    parser.add_argument("names", nargs="+", choices=known, metavar="NAME", help="checks to run, see above")
+    parser.add_argument("--target", type=Path, required=True, help="folder of the target that --draft fits")
+    drafter = "folder of the DFlash drafter (default: the one that ddviz brings)"
+    parser.add_argument("--draft", type=Path, default=ROOT / "ddviz/models/smollm2-135m-dflash", help=drafter)
+    out = "where logs and samples go (default: $OUT, or gpu-checks)"
+    parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", "gpu-checks")), help=out)
     args = parser.parse_args()
 
     modules = {name: importlib.import_module(f"scripts.gpu.checks.{name}") for name in args.names}
@@ -60,6 +66,16 @@ def main() -> int:
     failed = [name for name, verdict in verdicts.items() if verdict.failures]
     print(f"\n{len(verdicts) - len(failed)} of {len(verdicts)} checks passed", *failed)
     return 1 if failed else 0
+
+
+def _checks_told(names: list[str]) -> str:
+    """The first sentence of each check's docstring. Nothing is imported, for that takes SGLang."""
+    lines = []
+    for name in names:
+        source = (Path(checks.__path__[0]) / f"{name}.py").read_text()
+        told = " ".join((ast.get_docstring(ast.parse(source)) or "").split())
+        lines.append(f"    {name:14}{told.split('. ')[0].rstrip('.')}\n")
+    return "".join(lines)
 
 
 def judge(name: str, run: Callable[[], checks.Verdict]) -> checks.Verdict:

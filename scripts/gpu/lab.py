@@ -5,9 +5,9 @@
         lab.wait()
         answers = tree.generate(prompt_ids, {"temperature": 0, "max_new_tokens": 64})
 
-Each engine logs to OUT/NAME.log. An engine started with `log_steps=True` also notes, after every step, which
-tokens SGLang took from it for which request, and the free slots of its KV pool whenever it is idle: from
-SGLang's own result, whatever the algorithm.
+A module of check.py, not a command. Each engine logs to OUT/NAME.log. An engine started with `log_steps=True`
+also notes, after every step, which tokens SGLang took from it for which request, and the free slots of its KV
+pool whenever it is idle: from SGLang's own result, whatever the algorithm.
 """
 
 import contextlib

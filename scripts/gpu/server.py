@@ -110,7 +110,7 @@ def main() -> int:
 
 
 def run(title: str, words: list[str], wanted: int, out: Path) -> list[str]:
-    """What failed: another exit code than the one that is wanted, or 1 for another reason than a difference."""
+    """What failed: another exit code than the wanted one, or a 1 that is not of a difference."""
     begun = time.monotonic()
     try:
         done = subprocess.run([*DDVIZ, *words], capture_output=True, text=True, timeout=TOOL_LIMIT_S)

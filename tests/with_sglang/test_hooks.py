@@ -77,6 +77,10 @@ def test_the_scheduler_refuses_requests_that_would_be_served_as_if_they_had_not_
     assert "sampling_seed" in validate_dflash_request(request(sampling_seed=1), True)
     over = request(custom_params={"ddtree": {"budget": 9}})
     assert "must be an integer in [1, 8]" in validate_dflash_request(over, True)
+    for overlap in (True, False):  # without it SGLang lets this one pass, and answers without them
+        states = request()
+        states.return_hidden_states = True
+        assert "does not support return_hidden_states" in validate_dflash_request(states, overlap)
     logprobs = request()
     logprobs.return_logprob = True
     assert validate_dflash_request(logprobs, True).startswith("DDTREE speculative decoding does not support")

@@ -13,7 +13,6 @@ import torch
 
 from ddviz.engines.sglang_plugin import hooks, plugin
 from ddviz.engines.sglang_plugin.tracing.builtin import start, table
-from ddviz.errors import EngineError
 from scripts.gpu import linear_eagle
 from scripts.gpu.checks import ENGINES, builtin
 from scripts.gpu.lab import DEFAULTS
@@ -73,7 +72,16 @@ def test_trace_only_without_a_folder_registers_nothing_and_says_so(monkeypatch, 
 
 def test_a_trace_only_that_is_no_yes_or_no_is_an_error(monkeypatch):
     monkeypatch.setenv("DDVIZ_TRACE_ONLY", "yes")
-    with pytest.raises(EngineError, match="must be 1"):
+    with pytest.raises(SystemExit, match="ddviz: DDVIZ_TRACE_ONLY is 'yes', must be 1"):
+        plugin.register()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("DDVIZ_TRACE", "0"), ("DDVIZ_TRACE", "full"), ("DDVIZ_TRACE_LIMIT", "lots")]
+)
+def test_settings_of_tracing_that_make_no_sense_end_the_server_with_a_sentence(monkeypatch, name, value):
+    monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit, match=f"ddviz: {name} is '{value}', must be"):
         plugin.register()
 
 

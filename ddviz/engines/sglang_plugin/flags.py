@@ -11,6 +11,7 @@ from typing import Any
 
 from ddviz.engines.base import MAX_BUDGET
 
+MAX_BLOCK = 256  # the tree kernels keep a node's depth in a byte
 DEFAULT_BUDGET = 16
 DEFAULT_TOPK_CAP = 4
 DEFAULT_MAX_RUNNING_REQUESTS = 16  # a tree step holds bs*T rows of the vocabulary
@@ -90,10 +91,10 @@ def _refusals(args: Any) -> Iterator[str]:
 
     resolved = resolved_view(args)
     budget, cap = args.speculative_ddtree_budget, args.speculative_ddtree_topk_cap
-    if not 1 <= budget <= MAX_BUDGET:
-        yield f"--speculative-ddtree-budget is {budget}, must be in [1, {MAX_BUDGET}]"
-    if cap < 0:
-        yield f"--speculative-ddtree-topk-cap is {cap}, must be >= 0 (0 = no cap)"
+    if not _is_whole(budget) or not 1 <= budget <= MAX_BUDGET:
+        yield f"--speculative-ddtree-budget is {budget!r}, must be an integer in [1, {MAX_BUDGET}]"
+    if not _is_whole(cap) or cap < 0:
+        yield f"--speculative-ddtree-topk-cap is {cap!r}, must be an integer >= 0 (0 = no cap)"
     if args.speculative_draft_model_path is None:
         yield "DDTREE needs --speculative-draft-model-path with a DFlash drafter"
     if not args.device.startswith("cuda"):
@@ -124,7 +125,6 @@ def _refusals(args: Any) -> Iterator[str]:
         "enable_lora",
         "enable_two_batch_overlap",
         "enable_unified_memory",
-        "speculative_adaptive",
         "speculative_use_rejection_sampling",
         "speculative_draft_window_size",
     ):
@@ -133,6 +133,11 @@ def _refusals(args: Any) -> Iterator[str]:
     for flag in ("speculative_accept_threshold_single", "speculative_accept_threshold_acc"):
         if not 0 < getattr(args, flag) <= 1:
             yield f"--{flag.replace('_', '-')} is {getattr(args, flag)}, must be in (0, 1]; 1 = exact"
+
+
+def _is_whole(value: Any) -> bool:
+    """Engine takes what it is given; the command line only integers."""
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _block_size(server_args: Any) -> int:
@@ -154,6 +159,6 @@ def _block_size(server_args: Any) -> int:
                 f"{server_args.speculative_draft_model_path} names no block_size: is it a DFlash drafter? "
                 "If it is, set --speculative-dflash-block-size"
             )
-    if block_size < 2:
-        raise ValueError(f"the drafter's block size is {block_size}, must be >= 2")
+    if not 2 <= block_size <= MAX_BLOCK:
+        raise ValueError(f"the drafter's block size is {block_size}, must be in [2, {MAX_BLOCK}]")
     return block_size

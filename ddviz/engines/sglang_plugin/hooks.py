@@ -1,6 +1,6 @@
 """What a tree needs of SGLang 0.5.17 that it lacks: four functions, changed for DDTREE and for nothing else,
-and one method of the drafter's runner. Where the server traces, two more functions tell the tracer what
-became of a step, of whatever algorithm.
+and one method of the drafter's runner. Where the server traces, two more tell the tracer what became of a
+step, of whatever algorithm; SGLang's own algorithms are read by those of tracing/builtin/table.py.
 
 A hook corrects the original's answer where DDTREE runs, and hands it on as it is everywhere else.
 `assert_applied` is called where they matter, since SGLang only logs a hook that it could not apply.
@@ -57,6 +57,8 @@ def refuse_what_is_ignored(original: Callable[..., str | None], req: Any, enable
         return sentence
     if sentence is not None:
         return sentence.replace("DFLASH", NAME)
+    if req.return_hidden_states:  # with overlap SGLang refuses it itself
+        return f"{NAME} does not support return_hidden_states"
     budget = args.speculative_ddtree_budget
     return refusal(
         req.sampling_params,

@@ -2,11 +2,17 @@
 
 DDVIZ_TRACE_DIR=DIR   the server can trace, DDTREE and SGLang's own algorithms
 DDVIZ_TRACE_ONLY=1    it does nothing else: no DDTREE, no change to SGLang, any version of it
+
+A setting that makes no sense ends the server with a sentence. SGLang only logs a plugin's exceptions and goes
+on without it: the user would read `unknown algorithm`, or find no traces.
 """
 
 import logging
 import os
+import sys
 
+from ddviz.engines.sglang_plugin.requests import level_of_all
+from ddviz.engines.sglang_plugin.tracing.rotation import rotation
 from ddviz.errors import EngineError
 
 SUPPORTED_SGLANG = "0.5.17"
@@ -16,8 +22,14 @@ logger = logging.getLogger(__name__)
 
 
 def register() -> None:
-    """What this process's SGLang is to know of ddviz. Calling it again does nothing."""
-    if _trace_only():
+    """What this process's SGLang is to know of ddviz. Calling it again does nothing. May raise SystemExit."""
+    try:
+        only = _trace_only()
+        level_of_all()
+        rotation()
+    except (EngineError, ValueError) as error:
+        sys.exit(f"ddviz: {error}")
+    if only:
         _register_trace_only()
     else:
         _register_ddtree()

@@ -1,4 +1,4 @@
-"""What one request may ask of DDTREE: its own budget and cap; and what is refused rather than ignored.
+"""What one request may ask of DDTREE: its own budget and cap, a trace; what is refused rather than ignored.
 
     {"text": ..., "sampling_params": {"custom_params": {"ddtree": {"budget": 8, "topk_cap": 2},
                                                         "ddviz": {"level": "standard"}}}}
@@ -7,9 +7,14 @@ In:  the request's sampling parameters, the server's budget and cap.
 Out: budget and cap of this request, or the sentence that it is refused with.
 """
 
-from typing import Any
+import os
+from typing import Any, cast
+
+from ddviz.errors import EngineError
+from ddviz.trace import schema
 
 KEY, TRACE_KEY = "ddtree", "ddviz"  # in custom_params
+LEVEL = "DDVIZ_TRACE"  # environment: the level of all requests that do not say their own
 LEVELS = ("light", "standard", OFF := "off")  # at which a request may be traced
 _FIELDS = ("budget", "topk_cap")
 
@@ -38,8 +43,20 @@ def refusal(params: Any, budget: int, topk_cap: int, deterministic: bool) -> str
     return (None if asked is None else _limits_refusal(asked, budget, topk_cap)) or _level_refusal(traced)
 
 
+def level_of_all() -> schema.CaptureLevel | None:
+    """At which every request is traced that does not say otherwise, None = none. EngineError for no level."""
+    level = os.environ.get(LEVEL) or OFF
+    if level not in LEVELS:
+        raise EngineError(f"{LEVEL} is {level!r}, must be one of {', '.join(LEVELS)}")
+    return None if level == OFF else cast(schema.CaptureLevel, level)
+
+
 def _level_refusal(asked: Any) -> str | None:
-    level = asked.get("level", LEVELS[0]) if isinstance(asked, dict) else LEVELS[0]
+    if asked is None:
+        return None
+    if not isinstance(asked, dict):
+        return f"custom_params[{TRACE_KEY!r}] is {asked!r}, must be an object with a level"
+    level = asked.get("level", LEVELS[0])
     if level in LEVELS:
         return None
     return f"custom_params[{TRACE_KEY!r}]['level'] is {level!r}, must be one of {', '.join(LEVELS)}"

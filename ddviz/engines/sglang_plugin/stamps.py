@@ -1,6 +1,6 @@
 """When the stages of a step began, as the device says it.
 
-In:  a stage's own kernels around it.
+In:  calls of `stamp` in the stages themselves, at their begin, and one at the end of the last.
 Out: nanoseconds of a clock whose zero means nothing, one a boundary between stages.
 Not here: who reads them (tracing/steps.py).
 
@@ -20,7 +20,7 @@ def stamp(stamps: torch.Tensor, boundary: int) -> None:
     """Write the time into stamps [6] int64: i is the begin of stage i, the last the end of the last."""
     if stamps.is_cuda:
         _stamp[(1,)](stamps, boundary, num_warps=1)
-    else:
+    else:  # a worker on the CPU, in tests
         stamps[boundary] = time.perf_counter_ns()
 
 

@@ -4,7 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from ddviz.engines.sglang_plugin.requests import refusal, tree_limits
+from ddviz.engines.sglang_plugin.requests import level_of_all, refusal, tree_limits
+from ddviz.errors import EngineError
 
 
 def params(**given):
@@ -63,6 +64,26 @@ def test_a_request_may_be_traced_at_a_level_that_the_plugin_writes(level):
 @pytest.mark.parametrize("level", ["full", "Standard", 1, None, ["light"]])
 def test_a_level_that_nothing_writes_is_refused(level):
     assert "must be one of light, standard, off" in said(custom_params={"ddviz": {"level": level}})
+
+
+@pytest.mark.parametrize("asked", ["standard", True, 1])
+def test_a_trace_is_asked_for_by_an_object(asked):
+    assert "must be an object" in said(custom_params={"ddviz": asked})
+
+
+@pytest.mark.parametrize(
+    ("value", "level"), [("light", "light"), ("standard", "standard"), ("off", None), ("", None)]
+)
+def test_a_server_may_be_told_to_trace_all(monkeypatch, value, level):
+    monkeypatch.setenv("DDVIZ_TRACE", value)
+    assert level_of_all() == level
+
+
+@pytest.mark.parametrize("value", ["full", "yes", "Standard", "0"])
+def test_a_level_for_all_that_nothing_writes_is_an_error(monkeypatch, value):
+    monkeypatch.setenv("DDVIZ_TRACE", value)
+    with pytest.raises(EngineError, match=f"DDVIZ_TRACE is '{value}', must be one of light, standard, off"):
+        level_of_all()
 
 
 def test_what_a_tree_verify_would_ignore_is_refused():

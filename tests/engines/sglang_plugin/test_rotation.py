@@ -80,13 +80,16 @@ def test_with_other_writers_a_folder_counts_as_full_sooner(folder, monkeypatch):
 
 @pytest.mark.parametrize(
     ("text", "size"),
-    [(None, None), ("", None), ("500", 500), ("2G", 2 << 30), ("10 MB", 10 << 20), ("1KiB", 1024)],
+    [
+        *((None, None), ("", None), ("500", 500), ("2G", 2 << 30)),
+        *(("10 MB", 10 << 20), ("1KiB", 1024), ("1.5K", 1536)),
+    ],
 )
 def test_a_limit_is_written_as_one_would(text, size):
     assert limit_of(text) == size
 
 
-@pytest.mark.parametrize("text", ["much", "-1", "2.5G", "G", "1 X"])
+@pytest.mark.parametrize("text", ["much", "-1", "2..5G", "G", "1 X", "0", "0.0G"])
 def test_a_limit_that_is_no_size_is_an_error(monkeypatch, text):
     monkeypatch.setenv(LIMIT, text)
     with pytest.raises(ValueError, match=r"DDVIZ_TRACE_LIMIT is .*such as 2G"):

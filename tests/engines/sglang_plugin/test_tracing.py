@@ -18,7 +18,6 @@ from ddviz.engines.sglang_plugin.stamps import stamp
 from ddviz.engines.sglang_plugin.step_buffers import StepBuffers
 from ddviz.engines.sglang_plugin.tracing.ddtree_step import DDTreeStep
 from ddviz.engines.sglang_plugin.tracing.notes import Notes
-from ddviz.engines.sglang_plugin.tracing.start import level_of_all
 from ddviz.engines.sglang_plugin.tracing.tracer import (
     NO_STEP,
     asked_level,
@@ -329,21 +328,6 @@ def test_a_retracted_request_begins_again(tmp_path):
 )
 def test_who_is_traced_at_which_level(custom_params, default, level):
     assert asked_level(custom_params, default) == level
-
-
-@pytest.mark.parametrize(
-    ("said", "level"), [("light", "light"), ("standard", "standard"), ("off", None), ("", None)]
-)
-def test_a_server_may_be_told_to_trace_all(monkeypatch, caplog, said, level):
-    monkeypatch.setenv("DDVIZ_TRACE", said)
-    assert level_of_all() == level and not caplog.text
-
-
-@pytest.mark.parametrize("said", ["full", "yes", "Standard"])
-def test_a_level_for_all_that_nothing_writes_is_told_and_traces_nothing(monkeypatch, caplog, said):
-    monkeypatch.setenv("DDVIZ_TRACE", said)
-    assert level_of_all() is None
-    assert f"DDVIZ_TRACE is {said!r}, must be light, standard or off" in caplog.text
 
 
 def test_sampling_is_written_in_the_terms_of_the_trace():

@@ -1,8 +1,9 @@
-"""When the stages of a step began and ended on the device.
+"""Marks on the stream that runs a step: when the device has passed them, and how long it took between them.
 
-In:  marks on the stream that runs the step.
-Out: microseconds a stage, once the device has passed the last mark.
-Not here: what a stage is. Making an event takes longer than recording one, so a clock is used again.
+In:  marks.
+Out: microseconds between them by name, once the device has passed the last one.
+Not here: stage times of DDTREE, which the device stamps itself (../stamps.py); the one mark of such a step
+comes after the copy. Making an event takes longer than recording one, so a clock is used again.
 """
 
 import torch

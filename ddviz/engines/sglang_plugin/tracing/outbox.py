@@ -58,10 +58,12 @@ class Outbox:
             return 0
 
     def _follow(self) -> None:
+        writable = select.poll()
+        writable.register(self._descriptor, select.POLLOUT)  # a broken pipe is told too
         try:
             while not (self._closing and not self._behind):
                 self._wake.wait()
-                select.select([], [self._descriptor], [])
+                writable.poll()
                 with self._lock:
                     del self._behind[: self._write(self._behind)]
                     if not self._behind and not self._closing:

@@ -119,8 +119,9 @@ class WriterProcess:
     def wait(self) -> None:
         """Until it is ready. RuntimeError where it does not start."""
         assert self._process.stdout is not None
-        readable, _, _ = select.select([self._process.stdout], [], [], START_LIMIT_S)
-        if not readable or self._process.stdout.read(1) != READY:
+        readable = select.poll()
+        readable.register(self._process.stdout, select.POLLIN)
+        if not readable.poll(1000 * START_LIMIT_S) or self._process.stdout.read(1) != READY:
             raise RuntimeError("a process that writes traces did not start")
 
     def kill(self) -> None:

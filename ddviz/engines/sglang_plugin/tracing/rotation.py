@@ -62,12 +62,12 @@ def limit_of(text: str | None) -> int | None:
     """2G -> 2147483648. Raises ValueError for what is no size."""
     if not text:
         return None
-    found = re.fullmatch(r"(\d+)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
-    if found is None:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
+    if found is None or float(found[1]) == 0:
         raise ValueError(
-            f"{LIMIT} is {text!r}, must be bytes or a number with K, M, G or T behind, such as 2G"
+            f"{LIMIT} is {text!r}, must be bytes, or a number above 0 with K, M, G or T behind, such as 2G"
         )
-    return int(found[1]) * UNITS[found[2].upper()]
+    return int(float(found[1]) * UNITS[found[2].upper()])
 
 
 def rotation(writers: int = 1) -> Rotation:

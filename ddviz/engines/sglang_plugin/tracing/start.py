@@ -9,27 +9,25 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 
 from ddviz.engines.base import TARGET_TOP
 from ddviz.engines.sglang_plugin import faults
-from ddviz.engines.sglang_plugin.requests import LEVELS, OFF
+from ddviz.engines.sglang_plugin.requests import level_of_all
 from ddviz.engines.sglang_plugin.tracing.ddtree_step import DDTreeStep
 from ddviz.engines.sglang_plugin.tracing.notes import Notes
 from ddviz.engines.sglang_plugin.tracing.process import Tokenizer, WriterProcesses
 from ddviz.engines.sglang_plugin.tracing.ring import Ring
 from ddviz.engines.sglang_plugin.tracing.slots import Slots
 from ddviz.engines.sglang_plugin.tracing.traced_step import TracedStep
-from ddviz.engines.sglang_plugin.tracing.tracer import LEVEL, NoTracer, Tracer, trace_folder
+from ddviz.engines.sglang_plugin.tracing.tracer import NoTracer, Tracer, trace_folder
 from ddviz.trace import schema
 
 LEAST_SLOTS, MOST_SLOTS = 64, 256
 RING_BYTES = 256 << 20  # pinned memory for more than the least
 MOST_WRITERS = 4
-
-_NAMES = " or ".join((", ".join(LEVELS[:-1]), LEVELS[-1]))
 
 logger = logging.getLogger(__name__)
 
@@ -88,14 +86,6 @@ def begin(
     except Exception:
         logger.exception("ddviz: tracing could not start; the server goes on without")
         return NoTracer()
-
-
-def level_of_all() -> schema.CaptureLevel | None:
-    """At which every request is traced that does not say otherwise, None = none is."""
-    level = os.environ.get(LEVEL) or OFF
-    if level not in LEVELS:
-        logger.error("ddviz: %s is %r, must be %s: only requests that ask are traced", LEVEL, level, _NAMES)
-    return cast(schema.CaptureLevel, level) if level in LEVELS and level != OFF else None
 
 
 def slots_of(size: int) -> int:

@@ -33,7 +33,7 @@ from ddviz.engines.sglang_plugin.tracing.traced_step import NO_STEP, NoStep, Pen
 from ddviz.engines.sglang_plugin.tracing.writer import TraceWriter
 from ddviz.trace import schema
 
-FOLDER, LEVEL = "DDVIZ_TRACE_DIR", "DDVIZ_TRACE"  # environment
+FOLDER = "DDVIZ_TRACE_DIR"  # environment
 MOST_FAILURES = 3
 MOST_INDICES = 1024
 
