@@ -34,6 +34,13 @@ FONT = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif")
 MONO = ("ui-monospace", "SFMono-Regular", "DejaVu Sans Mono", "Menlo", "Consolas", "monospace")
 
 DAILY = (86_400, 86_400)  # seconds: how often uploads are looked through, and how old they may get
+# A link opens another tab than the first: until it is there the page says so, over all (app.css).
+OPENING_JS = """() => {
+  document.body.classList.toggle("ddviz-opening", /[#&](trace|lesson)=/.test(location.hash));
+  return location.hash;
+}"""
+OPENED_JS = '() => { document.body.classList.remove("ddviz-opening"); }'
+
 COLOURS = {  # Gradio's names; light, dark; as in viewer.css
     "body_background_fill": ("#f7f8fa", "#0f1217"),
     "background_fill_primary": ("#ffffff", "#15191f"),
@@ -74,7 +81,8 @@ def build(engine: Engine | None, runs: Path, samples: Path, requests: Path | Non
             page.load(function, None, outputs, **QUIET)
         shown = [tabs, *replay.shown, *compare.shown]
         follow = functools.partial(follow_link, session)
-        page.load(follow, fragment, shown, js="() => location.hash", **QUIET)
+        opened = page.load(follow, fragment, shown, js=OPENING_JS, **QUIET)
+        opened.then(None, None, None, js=OPENED_JS, **QUIET)
     # NOTE: no event here uses Gradio's queue, which would wake 1,000 times a second: 8% of a core
     page._queue.sleep_when_free = page._queue.progress_update_sleep_when_free = 0.25
     return page

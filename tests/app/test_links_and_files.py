@@ -2,10 +2,12 @@
 
 import json
 import shutil
+import threading
 
 import networkx as nx
 import pytest
 
+from ddviz.app import main
 from ddviz.app.links import follow_link
 from ddviz.app.panels import export_function, sizes_function
 from tests.app.app_page import AppPage, served_app
@@ -121,6 +123,27 @@ def test_a_copied_link_opens_the_same_trace_step_stage_node_and_panels(browser, 
         app.viewer().get_by_text("step 2 ·").wait_for()
         app.viewer().get_by_text("other-story").first.wait_for()
         app.assert_quiet()
+
+
+@pytest.mark.browser
+def test_a_link_shows_no_other_tab_while_it_is_opened(browser, tmp_path, monkeypatch):
+    write_trace(tmp_path / "plain-story.ddviz", steps=3)
+    may_answer = threading.Event()
+
+    def slowly(*asked):
+        may_answer.wait(60)
+        return follow_link(*asked)
+
+    monkeypatch.setattr(main, "follow_link", slowly)
+    cover = "getComputedStyle(document.body, '::after').content"
+    with served_app(None, tmp_path, tmp_path) as url, watched_page(browser) as watched:
+        watched.page.goto(f"{url}#trace=sample:plain-story")
+        try:
+            wait_until(watched.page, f"{cover}.includes('Opening the link')")
+        finally:
+            may_answer.set()
+        watched.page.locator(".ddviz-stage:visible").get_by_text("plain-story").first.wait_for()
+        wait_until(watched.page, f"{cover} === 'none'")
 
 
 @pytest.mark.browser
