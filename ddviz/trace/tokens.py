@@ -33,7 +33,8 @@ class TokenTable:
 
     def __getitem__(self, token: int) -> bytes:
         """The bytes of a token; one that the trace never named reads as its id."""
-        return self._bytes.get(token, f"⟨{token}⟩".encode())
+        raw = self._bytes.get(token)
+        return f"⟨{token}⟩".encode() if raw is None else raw
 
     def __contains__(self, token: int) -> bool:
         return token in self._bytes
@@ -52,6 +53,7 @@ def _cut(raw: bytes) -> bytes:
     return raw if len(raw) <= LONGEST else raw[:LONGEST] + f"⟨… {len(raw)} bytes⟩".encode()
 
 
+@lru_cache(1 << 16)
 def label(raw: bytes) -> str:
     """A token on its own: spaces and line ends as signs, stray bytes as ⟨e2 96⟩, the invisible by number."""
     return _visible(raw.decode("utf-8", "surrogateescape"), _NAMED) or "⟨⟩"

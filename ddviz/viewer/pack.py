@@ -11,6 +11,7 @@ only name is "" is one of these, any other JSON is itself:
     {"": ["pairs", [[4, 7], [0.5, 0.25]]]}                      [[4, 0.5], [7, 0.25]]
     {"": ["lists", [2, 0, 1], [8, 9, 8]]}                       [[8, 9], [], [8]]
     {"": ["same", 3]}                                           list number 3 of this answer again
+    {"": ["near", 3, [1, 5], [7, 9]]}                           number 3 again, but entry 1 is 7, entry 5 is 9
     {"": ["object", {"": 1}]}                                   {"": 1}, which the trace itself named so
     "label": true                                               the label of the object's token `id`
 """
@@ -22,6 +23,9 @@ from typing import Any
 
 LEVEL = 6  # of deflate; 9 takes twice as long for a hundredth less
 DIGITS = 9  # float32 round-trips
+_PLAIN = {int, str, type(None)}  # packed, they are themselves
+_FLAT = {*_PLAIN, float}
+NEAR, COMPARED = 4, 4  # a list is near one of the last 4 of its length if at most a quarter differs
 LONG = 8  # entries of a list that is worth naming by its number
 
 
@@ -31,12 +35,13 @@ class Packer:
     def __init__(self) -> None:
         self.labels: dict[int, str] = {}
         self._seen: dict[str, int] = {}
+        self._by_length: dict[int, list[tuple[int, list[Any]]]] = {}
 
     def pack(self, data: Any) -> str:
         return deflate(self.columns(data))
 
     def columns(self, data: Any) -> Any:
-        self._seen = {}
+        self._seen, self._by_length = {}, {}
         return self._value(data)
 
     def _value(self, data: Any) -> Any:
@@ -59,14 +64,28 @@ class Packer:
                 return _form("pairs", [self._list([x[side] for x in data]) for side in (0, 1)])
             lengths, flat = [len(x) for x in data], [y for x in data for y in x]
             return _form("lists", self._list(lengths), self._list(flat))
-        values = [self._value(x) for x in data]
+        values = [x if type(x) in _PLAIN else self._value(x) for x in data]
         if len(values) < LONG:
             return values
         text = repr(values)
         if text in self._seen:
             return _form("same", self._seen[text])
-        self._seen[text] = len(self._seen)
-        return values
+        is_flat = all(type(x) in _FLAT for x in values)
+        near = self._near(values) if is_flat else None
+        if near is None:
+            number = self._seen[text] = len(self._seen)
+            if is_flat:
+                self._by_length.setdefault(len(values), []).append((number, values))
+        return values if near is None else near
+
+    def _near(self, values: list[Any]) -> dict[str, Any] | None:
+        """The list as a late one of its length with few other entries; None where there is none."""
+        most, found = len(values) // NEAR, None
+        for number, other in self._by_length.get(len(values), [])[-COMPARED:]:
+            places = [i for i, pair in enumerate(zip(values, other, strict=True)) if _differ(*pair)]
+            if len(places) <= most:
+                most, found = len(places), _form("near", number, places, [values[i] for i in places])
+        return found
 
     def _column(self, values: list[Any]) -> Any:
         first = values[0]
@@ -80,6 +99,13 @@ class Packer:
         if not isinstance(token, int) or not isinstance(label, str):
             return row
         return {**row, "label": True} if self.labels.setdefault(token, label) == label else row
+
+
+def _differ(one: Any, other: Any) -> bool:
+    """Whether JSON tells two plain values apart: 1 from 1.0, 0.0 from -0.0."""
+    if one is other:
+        return False
+    return one != other or type(one) is not type(other) or (one == 0 and str(one) != str(other))
 
 
 def _form(kind: str, *content: Any) -> dict[str, Any]:
@@ -146,6 +172,10 @@ class Unpacker:
 
     def _same(self, number: int) -> Any:
         return self._seen[number]
+
+    def _near(self, number: int, places: list[int], entries: list[Any]) -> Any:
+        changes = dict(zip(places, entries, strict=True))
+        return [changes.get(i, value) for i, value in enumerate(self._seen[number])]
 
     def _labelled(self, row: dict[str, Any]) -> dict[str, Any]:
         return {**row, "label": self._labels[row["id"]]} if row.get("label") is True else row

@@ -127,6 +127,12 @@ async function unpack(text, labels) {
     return row;
   }
 
-  const FORMS = { rows, pairs, lists, object, same: (number) => seen[number] };
+  function near(number, places, entries) {
+    const values = seen[number].slice();
+    places.forEach((place, i) => (values[place] = entries[i]));
+    return values;
+  }
+
+  const FORMS = { rows, pairs, lists, object, near, same: (number) => seen[number] };
   return value(packed);
 }

@@ -64,7 +64,7 @@ def step_view(trace: Trace, i: int) -> JSON:
         "stages": stages,
         "times_us": step.times_us,
         "batch": _batch(step),
-        "mask": _mask_rows(step),
+        "mask": mask_rows(step),
         "commit": _commit(step),
         "nonfinite": step.target.nonfinite if step.target else 0,
         "faults": _first(faults),
@@ -307,7 +307,7 @@ def _commit(step: Step) -> JSON | None:
     return {name: getattr(commit, name) for name in commit.__struct_fields__}
 
 
-def _mask_rows(step: Step) -> list[str] | None:
+def mask_rows(step: Step) -> list[str] | None:
     """The attention mask, one string of 0 and 1 per query node; None where it is absent or misshapen."""
     width = step.batch.q_len if step.batch else len(step.tree.tokens)
     if step.mask is None or not 0 < width <= _MAX_TABLE_MASK:
@@ -316,4 +316,5 @@ def _mask_rows(step: Step) -> list[str] | None:
         mask = unpack_mask(step.mask, width)
     except ValueError:
         return None
-    return ["".join(row) for row in mask.astype(np.uint8).astype(str)]
+    digits = (mask.astype(np.uint8) + ord("0")).tobytes().decode("ascii")
+    return [digits[first : first + width] for first in range(0, len(digits), width)]

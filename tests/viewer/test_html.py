@@ -1,17 +1,26 @@
 """The exported page: it fetches nothing, and whatever a token holds stays text."""
 
 import re
+import time
+from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from ddviz.errors import BadValueError, TraceError
+from ddviz.trace import load
+from ddviz.tree import pack_mask
 from ddviz.viewer import assets, export_html
-from ddviz.viewer.html import FILES, HERE, STYLES, page, page_sizes
+from ddviz.viewer.html import FILES, HERE, STYLES, data_elements, page, page_sizes
 from ddviz.viewer.pack import Packer, Unpacker, inflate
+from ddviz.viewer.step import mask_rows
 from ddviz.viewer.view import step_view
+from tests.browser import wait_until, watched_page
 from tests.viewer.fixtures import HOSTILE, write_trace
 from tests.viewer.test_view import chain, trace_of
 
+SAMPLE = Path(__file__).parents[2] / "traces" / "sglang-64-t1.0.ddviz"
 ADDRESS = re.compile(
     r"""(?:src|href|action)\s*=|url\(|@import|\bimport\s*\(|\bfetch\s*\(|XMLHttpRequest|WebSocket"""
 )
@@ -176,12 +185,52 @@ def test_a_page_may_open_at_a_step(traces):
         [1, 1.0, True, None, "1"] * 2,
         [[1, 2, 3, 4, 5, 6, 7, 8], "x", {"same": [1, 2, 3, 4, 5, 6, 7, 8]}],
         [{"all": 1, "a": {"": ["all", 1]}}, {"all": 1, "a": {"": ["all", 1]}}],
+        [[*range(20)], {"near": [*range(18), 1.5, None]}, {"near": [*range(19), "y"]}, {"far": [7] * 20}],
+        [[0.0, 1, *range(8)], "x", {"near": [-0.0, 1.0, *range(8)]}],
+        [[[1] * 8, *range(20)], "x", {"near": [[2] * 8, *range(20)]}, {"again": [2] * 8}],
     ],
 )
 def test_what_is_packed_is_the_same_unpacked(data):
     packer = Packer()
     text = packer.pack(data)
     assert repr(Unpacker(packer.labels).unpack(text)) == repr(data)
+
+
+def test_a_list_near_another_is_held_as_what_differs():
+    packed = Packer().columns({"raw": [*range(20)], "filtered": [*range(19), 0.5], "far": [3] * 20})
+    assert packed["filtered"] == {"": ["near", 0, [19], [0.5]]}
+    assert packed["far"] == [3] * 20
+
+
+def test_the_browser_unpacks_lists_that_are_near_each_other(browser, tmp_path):
+    trace = load(SAMPLE)
+    with watched_page(browser) as watched:
+        watched.page.goto(export_html(trace, tmp_path / "near.html").as_uri())
+        wait_until(watched.page, "ddviz.view.state().drawMs !== null")
+        for i in (0, 9):
+            view = watched.page.evaluate(f"ddviz.pageSource(document).step({i})")
+            assert view == nine_digits({**step_view(trace, i), "labels": view["labels"]})
+
+
+def test_a_page_of_a_run_on_sglang_is_little_larger_than_its_trace():
+    """Its viewer left out; the samples are short, so that labels weigh more than in a long run."""
+    trace = load(SAMPLE)
+    data = sum(len(element) for part in data_elements(trace) for element in part)
+    assert data < 1.4 * trace.size
+
+
+def test_the_mask_of_a_wide_tree_is_written_faster_than_a_string_per_entry():
+    mask = np.tri(1025, dtype=np.bool_)
+    step = SimpleNamespace(mask=pack_mask(mask), batch=None, tree=SimpleNamespace(tokens=range(1025)))
+
+    def seconds(rows):
+        began = time.process_time()
+        written = rows()
+        return written, time.process_time() - began
+
+    slow, long = seconds(lambda: ["".join(row) for row in mask.astype(np.uint8).astype(str)])
+    fast, short = min((seconds(lambda: mask_rows(step)) for _ in range(3)), key=lambda found: found[1])
+    assert fast == slow and short < long / 5
 
 
 def test_a_page_that_cannot_be_written_is_one_sentence(tmp_path, traces):
