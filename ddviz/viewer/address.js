@@ -12,6 +12,7 @@ function newAddress(viewer) {
     const step = clamp(i, 0, newestStep(state));
     if (byReader) {
       viewer.player.stop();
+      viewer.feed.forgetMisled();
       setFollow(isLive(state) && step === newestStep(state) && place === null);
     }
     if (step !== state.step) state.node = null;
@@ -25,6 +26,7 @@ function newAddress(viewer) {
     const { view } = state;
     if (!view) return;
     viewer.player.stop();
+    viewer.feed.forgetMisled();
     setFollow(false);
     Object.assign(state, { step: view.i, node: nodeIn(view, index), place: null, tell: false, wanted: null });
     panels.goTo(view.i);
@@ -35,6 +37,7 @@ function newAddress(viewer) {
   // A node asked for from outside; null, or one that the step lacks, is the default.
   function pick(index) {
     const isShown = state.view?.i === state.step && state.view !== null;
+    if (isShown) sayIfLacking(state.view, index);
     Object.assign(state, { node: isShown ? nodeIn(state.view, index) : index, place: null });
     if (isShown) draw();
   }
@@ -44,6 +47,7 @@ function newAddress(viewer) {
     setFollow(false);
     state.wanted = { step, node };
     goToWanted();
+    giveUp();
   }
 
   function goToWanted() {
@@ -52,6 +56,21 @@ function newAddress(viewer) {
     goTo(wanted.step);
     if (wanted.step > newestStep(state)) state.wanted = wanted;
     else if (wanted.node !== null) pick(wanted.node);
+  }
+
+  // All steps are there, and the one that was asked for is not among them.
+  function giveUp() {
+    const { wanted, rows } = state;
+    if (!wanted || !rows.length || isLive(state) || shareRead(state) !== null) return;
+    state.wanted = null;
+    const many = rows.length === 1 ? "one step" : `${rows.length} steps`;
+    if (wanted.step < Infinity) viewer.feed.mislead(`There is no step ${wanted.step}: the trace has ${many}, from 0.`);
+  }
+
+  function sayIfLacking(view, index) {
+    if (index === null || index === undefined || nodeIn(view, index) !== null) return;
+    const what = index === BONUS ? "bonus" : `node ${index}`;
+    viewer.feed.mislead(`Step ${state.rows[view.i]?.index ?? view.i} has no ${what}.`);
   }
 
   // There are new steps.
@@ -75,9 +94,12 @@ function newAddress(viewer) {
 
   // A step view is there.
   function show(view) {
+    const isFirst = state.view === null;
     state.view = view;
+    if (isFirst) viewer.feed.showStatus(); // nobody waits any more
     if (view.i === state.step) {
       if (state.place !== null) state.node = nodeOfPlace(view, state.place);
+      sayIfLacking(view, state.node);
       state.node = nodeIn(view, state.node);
       state.place = null;
       if (state.tell) viewer.onSelect?.(view.i, nodeShown(state));
@@ -86,7 +108,7 @@ function newAddress(viewer) {
     draw();
   }
 
-  return { goTo, choose, pick, ask, grew, follow, show, draw };
+  return { goTo, choose, pick, ask, giveUp, grew, follow, show, draw };
 }
 
 function drawStep({ state, panels, links, onDrawn }) {

@@ -32,7 +32,7 @@ function lengthChart(rows) {
     return { ...timeBar(of), parts, says: `${stepsSaid(of)}: accept length ${trimmed(length)}` };
   });
   const says = rows.length
-    ? `A step adds ${mean.toFixed(2)} tokens on average; half of the steps add ${lengths[lengths.length >> 1]} or more.`
+    ? `A step adds ${mean.toFixed(2)} tokens on average; half of the steps add ${lengths[lengths.length >> 1]} or more.${meansSaid(bins)}`
     : "";
   return { name: "length", title: "Accept length over time", kind: "time", unit: "tokens", bars, says, line: mean, stack: ["accepted", "bonus"] };
 }
@@ -71,9 +71,9 @@ function calibrationChart(trials) {
   const of = known.map(({ i, prob, taken }) => ({ i, at: bin(prob), taken }));
   const bars = shareBars(of, (k) => `draft probability ${range(k)}`, { last: CALIBRATION_BINS - 1, label: (k) => (k / CALIBRATION_BINS).toFixed(1) });
   const [given, share] = [meanOf(known.map(({ prob }) => prob)), meanOf(known.map(({ taken }) => taken))];
-  const is = Math.abs(given - share) < 0.03 ? "as sure as it may be" : given > share ? "surer than it may be" : "less sure than it may be";
+  const is = Math.abs(given - share) < 0.03 ? "about right" : given > share ? "too high" : "too low";
   const says = known.length
-    ? `Nodes that were tried had ${given.toFixed(2)} from the drafter and ${share.toFixed(2)} were accepted: it is ${is}.`
+    ? `The drafter gave the tried nodes ${given.toFixed(2)} on average, and ${percent(share)} of them were accepted: its probabilities are ${is}.`
     : "";
   return { name: "calibration", title: "Draft probability against acceptance", kind: "share", axis: "draft probability", diagonal: true, bars, says };
 }
@@ -116,7 +116,7 @@ function timeChart(rows) {
   const whole = TIME_STACK.reduce((sum, name) => sum + totals[name], 0);
   const first = [...TIME_STACK].sort((a, b) => totals[b] - totals[a]).filter((name) => totals[name] > 0);
   const says = whole
-    ? `A step takes ${milliseconds(whole / rows.length)} ms on average: ${first.slice(0, 2).map((name) => `${name} ${percent(totals[name] / whole)}`).join(", ")}.`
+    ? `A step takes ${milliseconds(whole / rows.length)} ms on average: ${first.slice(0, 2).map((name) => `${name} ${percent(totals[name] / whole)}`).join(", ")}.${meansSaid(bins)}`
     : "";
   return { name: "times", title: "Stage times", kind: "time", unit: "ms", bars: whole ? bars : [], says, stack: first };
 }
@@ -152,6 +152,10 @@ function shareBars(entries, saidOf, { last = null, label = String } = {}) {
 function timeBins(rows) {
   const each = Math.ceil(rows.length / BARS_MOST) || 1;
   return Array.from({ length: Math.ceil(rows.length / each) }, (_, k) => rows.slice(k * each, (k + 1) * each));
+}
+
+function meansSaid([bin]) {
+  return bin?.length > 1 ? ` Each bar is the mean of ${bin.length} steps.` : "";
 }
 
 function timeBar(of) {

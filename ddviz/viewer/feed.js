@@ -17,7 +17,7 @@ function newFeed(viewer) {
     if (isOther) beginAnew(view);
     const fresh = view.since === state.rows.length ? view.steps : []; // a repeated or late answer is dropped
     if (view.since === 0 && !state.rows.length) panels.begin(view);
-    Object.assign(state, { total: view.total, status: view.status ?? null });
+    Object.assign(state, { total: view.total, more: Boolean(view.more), status: view.status ?? null });
     Object.assign(state, { damage: view.damage ?? null, dropped: view.dropped ?? [] });
     state.rows.push(...fresh);
     if (fresh.length) panels.rows(fresh, state.rows);
@@ -25,6 +25,7 @@ function newFeed(viewer) {
     if (view.end && !state.end && state.rows.length >= view.total) finish(view);
     showStatus();
     if (fresh.length) address.grew();
+    address.giveUp();
     return fresh.length > 0 || isOther;
   }
 
@@ -51,26 +52,40 @@ function newFeed(viewer) {
     showStatus();
   }
 
-  return { take, showStatus, setProblem };
+  // Says what was asked for in vain, until the reader goes on.
+  function mislead(...sentences) {
+    state.misled.push(...sentences.filter((sentence) => !state.misled.includes(sentence)));
+    showStatus();
+  }
+
+  function forgetMisled() {
+    if (!state.misled.length) return;
+    state.misled = [];
+    showStatus();
+  }
+
+  return { take, showStatus, setProblem, mislead, forgetMisled };
 }
 
 // What the panels are told of it.
 function situationOf(state) {
-  const { problems, damage, dropped, status, rows, follow, playing } = state;
+  const { problems, misled, damage, dropped, status, follow, playing, rows } = state;
   const grows = isLive(state) && !(damage && rows.length);
-  const said = [problems.source, problems.step, problems.end, damage, ...dropped, status?.error];
+  const said = [...misled, problems.source, problems.step, problems.end, damage, ...dropped, status?.error];
   return {
+    reading: shareRead(state),
     badge: !grows ? "recorded" : status?.state === "paused" ? "paused" : "live",
     isLive: isLive(state),
     follow,
     playing,
     sentence: said.filter(Boolean).join(" · "),
-    waiting: rows.length ? null : waitingFor(state),
+    waiting: waitingFor(state),
   };
 }
 
-// Why there is no step yet.
-function waitingFor({ status, total, end }) {
+// Why no step is to be seen yet; null where one is.
+function waitingFor({ rows, view, problems, status, total, end }) {
+  if (rows.length) return view || problems.step ? null : { says: "Reading …", progress: null };
   const says = status?.message || (end ? "The trace holds no steps." : total ? "Reading …" : "No steps yet.");
   return { says, progress: typeof status?.progress === "number" ? clamp(status.progress, 0, 1) : null };
 }

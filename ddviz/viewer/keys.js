@@ -5,6 +5,7 @@
 //           "wide": that, and in what is wider than its place, since left and right alone go to other steps
 //   does    (commands, what has the focus); false = not used, the browser may have it
 //   help    its line in the list of all keys; says: its words in the legend under the tree
+//   needs   what `viewer` must have for it: an exported page can't be exported
 //   paced   while the key is held, the next press counts when this step has been drawn, so that none is passed over
 //
 // Shift counts for named keys, and for the letters that have a line with it; Alt for all but signs: some keyboards
@@ -29,7 +30,7 @@ const KEYS = [
   { keys: ["Shift+d"], where: "all", does: (c) => c.finding(-1), help: "the finding before" },
   { keys: ["c"], where: "all", does: (c) => c.toggle("charts"), help: "charts of all steps" },
   { keys: ["b"], where: "all", does: (c) => c.toggle("batch"), help: "all rows of the step's batch" },
-  { keys: ["e"], where: "all", does: (c) => c.sheet("exports"), help: "export" },
+  { keys: ["e"], where: "all", does: (c) => c.sheet("exports"), help: "export", needs: "exporter" },
   { keys: ["?"], where: "all", does: (c) => c.sheet("keys"), says: "? all keys", help: "this list" },
   { keys: [","], where: "all", does: (c) => c.stageBy(-1), says: ", . stage", help: "the stage before" },
   { keys: ["."], where: "all", does: (c) => c.stageBy(1), help: "the next stage" },
@@ -53,7 +54,13 @@ const KEYS = [
 ];
 const BY_KEY = new Map(KEYS.flatMap((entry) => entry.keys.map((key) => [key, entry])));
 
-function followKeys({ scope, root, panels, commands, state }) {
+// The keys that work in this viewer.
+function keysOf(viewer) {
+  return KEYS.filter(({ needs }) => !needs || viewer[needs]);
+}
+
+function followKeys(viewer) {
+  const { scope, root, panels, commands, state } = viewer;
   const reaches = {
     all: () => true,
     view: (target) => panels.tree.hasFocus(target) || (root.contains(target) && !scrolls(target, root)),
@@ -70,7 +77,7 @@ function followKeys({ scope, root, panels, commands, state }) {
     const target = event.composedPath()[0];
     if (event.defaultPrevented || isForOthers(event, target)) return;
     const entry = BY_KEY.get(keyOf(event));
-    if (!entry || !reaches[entry.where](target)) return;
+    if (!keysOf(viewer).includes(entry) || !reaches[entry.where](target)) return;
     const isEarly = event.repeat && entry.paced && state.drawn !== state.step && !state.problems.step;
     if (isEarly || entry.does(commands, target) !== false) event.preventDefault();
   }

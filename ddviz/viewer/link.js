@@ -10,16 +10,25 @@ const LINK_EVERY = 300; // ms; browsers refuse more than a few changes of the ad
 
 function readLink(text) {
   const fields = new URLSearchParams(text.replace(/^#/, ""));
-  const whole = (name) => (/^\d{1,9}$/.test(fields.get(name) ?? "") ? Number(fields.get(name)) : null);
+  const wrong = [];
+  const whole = (name) => {
+    const text = fields.get(name);
+    if (/^\d{1,9}$/.test(text ?? "")) return Number(text);
+    if (text) wrong.push(`There is no ${name} ${shorten(text, 20)}.`);
+    return null;
+  };
+  const stage = fields.get("stage");
+  if (stage && !isStage(stage)) wrong.push(`There is no stage ${shorten(stage, 20)}.`);
   return {
     trace: fields.get("trace"),
     with: fields.get("with"),
     position: whole("position"),
     step: whole("step"),
     node: fields.get("node") === BONUS ? BONUS : whole("node"),
-    stage: fields.get("stage"),
+    stage,
     folded: (fields.get("folded") ?? "").split(".").filter((node) => /^\d{1,9}$/.test(node)).map(Number),
     panels: fields.get("panels")?.split(",") ?? [],
+    wrong, // sentences
   };
 }
 
@@ -34,7 +43,8 @@ function writeLink({ panels = [], ...chosen }) {
 }
 
 // Tells onLink of a change, and sets the panels that a link names.
-function newLinkKeeper({ scope, root, state, onLink }, wantedPanels = []) {
+function newLinkKeeper(viewer, wantedPanels = []) {
+  const { scope, root, state, onLink } = viewer;
   const toggles = () => Array.from(root.querySelectorAll("[data-toggle]"));
   const isOn = (toggle) => toggle.getAttribute("aria-pressed") === "true";
   let told = null;
@@ -53,8 +63,17 @@ function newLinkKeeper({ scope, root, state, onLink }, wantedPanels = []) {
     told = text;
   }
 
+  // Of several views the first is shown: there is room for one.
   function setPanels(names) {
-    for (const toggle of toggles()) if (isOn(toggle) !== names.includes(toggle.dataset.toggle)) toggle.click();
+    const known = new Map(toggles().map((toggle) => [toggle.dataset.toggle, toggle]));
+    const lacking = names.filter((name) => name && !known.has(name));
+    const [first, ...others] = names.filter((name) => viewer.views.contains(known.get(name) ?? null));
+    for (const [name, toggle] of known) {
+      if (isOn(toggle) !== (names.includes(name) && !others.includes(name))) toggle.click();
+    }
+    const says = lacking.map((name) => `There is no panel ${shorten(name, 20)}.`);
+    if (others.length) says.push(`${[first, ...others].join(" and ")} can't be shown together; this is ${first}.`);
+    if (says.length) viewer.feed.mislead(...says);
   }
 
   const changed = () => onLink && scope.later("link", LINK_EVERY, tell);

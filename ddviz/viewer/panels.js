@@ -58,10 +58,15 @@ function newCommands(viewer) {
     viewer.onGo?.(viewer.state.step);
   };
   const { state } = viewer;
+  // While a recorded trace is being read, the last step there is, and on to the very last when it comes.
+  const goToLast = () => {
+    goTo(newestStep(state));
+    if (shareRead(state) !== null) state.wanted = { step: Infinity, node: null };
+  };
   return {
     goTo, // a step, and perhaps a token of it
     goBy: (steps) => goTo((state.step ?? 0) + steps),
-    goToLast: () => goTo(newestStep(state)),
+    goToLast,
     choose: (node) => viewer.address.choose(node),
     follow: () => isLive(state) && viewer.address.follow(!state.follow),
     play: () => !isLive(state) && viewer.player.toggle(),

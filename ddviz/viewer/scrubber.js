@@ -21,7 +21,7 @@ function createScrubber(parent, { scope, root, commands, exporter }) {
   const controls = append(make("div", "ddviz-controls"), transport, newToolLine(commands, exporter));
   box.append(controls);
   const chart = createChart(box, { scope, root, onStep: (i) => commands.goTo(i) });
-  let rows = [];
+  let [rows, isReading] = [[], false];
 
   function goTo(i) {
     now.textContent = rows[i] ? String(rows[i].index) : ABSENT;
@@ -30,8 +30,14 @@ function createScrubber(parent, { scope, root, commands, exporter }) {
 
   function setRows(all) {
     rows = all;
-    last.textContent = rows.length ? ` / ${rows[rows.length - 1].index}` : "";
+    now.style.minWidth = `${String(rows[rows.length - 1]?.index ?? "").length}ch`; // no button moves as it counts
+    showLast();
     chart.setRows(rows);
+  }
+
+  // "/ 2999 …" while the rest is still being read.
+  function showLast() {
+    last.textContent = rows.length ? ` / ${rows[rows.length - 1].index}${isReading ? " …" : ""}` : "";
   }
 
   function clear() {
@@ -47,7 +53,9 @@ function createScrubber(parent, { scope, root, commands, exporter }) {
     announce: chart.announce,
     theme: chart.repaint,
     rows: (fresh, all) => setRows(all),
-    status({ isLive, follow: isFollowing, playing }) {
+    status({ isLive, follow: isFollowing, playing, reading }) {
+      isReading = reading !== null;
+      showLast();
       keepFocus(chart.element, () => {
         play.hidden = speed.hidden = isLive;
         follow.hidden = !isLive;

@@ -2,7 +2,8 @@
 
 const KEY_NAMES = { ArrowLeft: "←", ArrowRight: "→", ArrowUp: "↑", ArrowDown: "↓", " ": "Space", Escape: "Esc" };
 
-function createKeySheet(parent, { scope, root }) {
+function createKeySheet(parent, viewer) {
+  const { scope, root } = viewer;
   const sheet = newSheet(root, scope, "Keys");
   sheet.element.classList.add("ddviz-sheet-keys");
   reachable(sheet.body, "All keys"); // longer than a low window
@@ -12,7 +13,7 @@ function createKeySheet(parent, { scope, root }) {
     ["wide", "In the tree, and in what is wider than its place"],
     ["tree", "While the tree has the focus"],
   ]) {
-    append(sheet.body, make("h4", "ddviz-heading", title), keyList(KEYS.filter((entry) => entry.where === where)));
+    append(sheet.body, make("h4", "ddviz-heading", title), keyList(keysOf(viewer).filter((entry) => entry.where === where)));
   }
   append(sheet.body, make("p", "ddviz-sheet-says", "Tab goes from part to part; Esc closes what is open."));
   return { open: sheet.open };

@@ -41,6 +41,10 @@ const STAGES = {
 };
 const STAGE_WALK = [null, ...Object.keys(STAGES)]; // null: the overview
 
+function isStage(name) {
+  return Object.hasOwn(STAGES, name ?? "");
+}
+
 const stageDifferences = (() => {
   const known = new WeakMap(); // step view -> { stage: sentences }
   return function of(step, name) {
@@ -79,7 +83,8 @@ function stageCommands(viewer) {
   const { state } = viewer;
 
   function stage(name) {
-    const chosen = name in STAGES ? name : null;
+    const chosen = isStage(name) ? name : null;
+    closeViews(viewer);
     if (chosen === state.stage) return;
     Object.assign(state, { stage: chosen, moment: null });
     viewer.panels.stage();
@@ -90,6 +95,7 @@ function stageCommands(viewer) {
     const { view } = state;
     const last = view && state.stage ? (STAGES[state.stage].moments?.(view) ?? 0) : 0;
     if (!last) return false;
+    closeViews(viewer);
     viewer.player.stop();
     state.moment = { step: view, at: clamp(at, 0, last) };
     viewer.address.draw();

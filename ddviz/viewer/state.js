@@ -1,13 +1,14 @@
 // What one viewer knows: what was read, what is chosen, what is shown. Data and questions about it; no DOM, no request.
 
-function newState(source, { live = false, step, node, stage, folded }) {
+function newState(source, { live = false, step, node, stage, folded, wrong }) {
   return {
     source,
     live: Boolean(live), // the source may grow
-    stage: stage in STAGES ? stage : null, // which of the five is shown; null = the overview
+    stage: isStage(stage) ? stage : null, // which of the five is shown; null = the overview
     moment: null, // { step view, at } how far the stage was walked; null = to its end
     folded: { i: Number.isInteger(step) ? step : null, nodes: new Set(folded) }, // see tree_fold.js
     hovered: [], // nodes under the pointer or the focus
+    misled: [...(wrong ?? [])], // sentences: what was asked for from outside and is not there
     wanted: Number.isInteger(step) ? { step, node: node ?? null } : null, // asked for before it was there
     ...nothingRead(),
   };
@@ -20,6 +21,7 @@ function nothingRead() {
     key: undefined, // of the request
     rows: [], // compact rows of all steps; only ever grows
     total: 0, // steps that the source knows
+    more: false, // it holds more than it has read itself
     end: null,
     status: null, // of the engine
     damage: null,
@@ -41,6 +43,13 @@ function nothingRead() {
 
 function isLive(state) {
   return state.live && !state.end;
+}
+
+// How much of a recorded trace has been read, 0 to 1; NaN where nobody knows how long it is, null where all is there.
+function shareRead(state) {
+  const { rows, total, more, damage } = state;
+  if (isLive(state) || !rows.length || (!more && (rows.length >= total || damage))) return null;
+  return more ? NaN : rows.length / total;
 }
 
 function newestStep(state) {

@@ -34,8 +34,9 @@ function createTopbar(parent, { label }) {
   return {
     begin,
     stats,
-    status({ badge: state }) {
-      word.textContent = state.toUpperCase();
+    status({ badge: state, reading }) {
+      const share = Math.floor(100 * reading);
+      word.textContent = reading === null ? state.toUpperCase() : `READING${Number.isNaN(share) ? " …" : ` ${share}\u00a0%`}`;
       badge.className = `ddviz-badge ddviz-badge-${state}`;
     },
     clear() {

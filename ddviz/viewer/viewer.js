@@ -8,6 +8,7 @@
 //            step, node  where to begin instead (default: the newest step live, else step 0)
 //            folded      nodes of that step whose subtrees are hidden
 //            stage       draft, build, compile, verify, commit; none: the overview
+//            wrong       sentences about what of a link made no sense (link.js)
 //            panels      names of toggle buttons that are down
 //            onLink      ({ step, node, stage, panels }) after anything of it changed, to keep a link (link.js)
 //            onOpen      ({ trace, step }): show another trace, a neighbour in the batch
@@ -72,6 +73,7 @@ function update({ state, address, feed, poller, commands, links }, change = {}) 
     if (change.source) state.end = null;
     poller.poll();
   }
+  if (change.wrong) state.misled = [...change.wrong];
   if (change.folded && Number.isInteger(change.step)) {
     state.folded = { i: change.step, nodes: new Set(change.folded) };
   }

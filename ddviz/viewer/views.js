@@ -22,6 +22,11 @@ function newView(box, viewer, { name, label, says, onShow }) {
   return { pane, body, title, summary, isOn: () => !pane.hidden };
 }
 
+// A stage is chosen: it and the tree are seen again.
+function closeViews({ views }) {
+  views.querySelector('[aria-pressed="true"]')?.click();
+}
+
 // Presses a toggle button by its name, for keys; false where there is none.
 function toggleCommand({ root }) {
   return function toggle(name) {

@@ -59,6 +59,21 @@ def mount(page, trace, grown=None, live=True):
     page.evaluate(STUB, data)
 
 
+def mount_110_steps(page, traces):
+    """Those of the sampled trace, over and over."""
+    mount(page, traces["sampled"], live=False)
+    page.evaluate(
+        """() => view.update({ source: {
+             poll: async (since) => {
+               const { steps, ...rest } = await stub.poll(0);
+               const rows = Array.from({ length: 110 }, (_, i) => ({ ...steps[i % 12], i, index: i }));
+               return { ...rest, key: "110", since, total: 110, steps: rows };
+             },
+             step: async (i) => ({ ...(await stub.step(i % 12)), i, index: i }) } })"""
+    )
+    wait_until(page, "view.state().steps === 110 && view.state().drawMs !== null")
+
+
 def current_step(page):
     return page.locator(".ddviz-counter b").inner_text()
 
@@ -796,6 +811,56 @@ def test_thousands_of_steps_load_in_pieces_and_the_scrubber_reaches_the_last(bro
         page.keyboard.press("End")
         settle(page, 2999, "view")
         assert current_step(page) == "2999"
+
+
+def test_a_page_that_is_still_read_says_so_and_end_goes_on_to_the_last(browser, traces):
+    with watched_page(browser) as watched:
+        page = watched.page
+        mount(page, traces["sampled"], grown=0, live=False)
+        page.evaluate(
+            """() => view.update({ source: {
+                 poll: async (since) => {
+                   if (since) await new Promise((go) => (stub.goOn = go));
+                   stub.grown = 12;
+                   const all = await stub.poll(since);
+                   return { ...all, steps: all.steps.slice(0, since ? 12 : 5), end: since ? "length" : null };
+                 },
+                 step: stub.step } })"""
+        )
+        settle(page, 0, "view")
+        assert page.locator(".ddviz-badge").inner_text() == "READING 41\u00a0%"
+        assert page.locator(".ddviz-counter").inner_text() == "step 0 / 4 …"
+        page.keyboard.press("End")
+        settle(page, 4, "view")
+        page.evaluate("stub.goOn()")
+        settle(page, 11, "view")
+        assert page.locator(".ddviz-badge").inner_text() == "RECORDED"
+        assert page.locator(".ddviz-counter").inner_text() == "step 11 / 11"
+
+
+def test_the_tree_says_reading_until_its_first_step_is_there(browser, traces):
+    with watched_page(browser) as watched:
+        page = watched.page
+        mount(page, traces["sampled"], grown=0, live=False)
+        page.evaluate("() => { stub.slow = true; stub.grown = 12; view.update({ source: { ...stub } }); }")
+        wait_until(page, "view.state().steps === 12")
+        assert page.locator(".ddviz-waiting:visible").inner_text().strip() == "Reading …"
+        page.evaluate("stub.release()")
+        page.locator("g.ddviz-node").first.wait_for()
+        assert page.locator(".ddviz-waiting").is_hidden()
+
+
+def test_no_button_moves_while_the_counter_counts(browser, traces):
+    with watched_page(browser) as watched:
+        page = watched.page
+        mount_110_steps(page, traces)
+        places = []
+        for step in (3, 109):
+            page.evaluate(f"view.update({{ step: {step} }})")
+            settle(page, step, "view")
+            parts = (".ddviz-chart", ".ddviz-transport select")
+            places.append([page.locator(part).bounding_box()["x"] for part in parts])
+        assert places[0] == pytest.approx(places[1], abs=0.5)
 
 
 def test_destroy_leaves_nothing_behind(browser, traces):

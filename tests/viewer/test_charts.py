@@ -9,7 +9,7 @@ from ddviz.viewer import export_html, step_view
 from tests.browser import wait_until, watched_page
 from tests.synthetic import Setup, make_trace
 from tests.viewer.fixtures import write_trace
-from tests.viewer.test_browser import mount, open_page, settle
+from tests.viewer.test_browser import mount, mount_110_steps, open_page, settle
 
 pytestmark = pytest.mark.browser
 
@@ -95,6 +95,8 @@ def test_each_chart_has_a_name_and_one_sentence(browser, trace, pages):
             title, says = figure.locator("h4").inner_text(), figure.locator("p").inner_text()
             assert says.endswith(".") and "NaN" not in says and "undefined" not in says
             assert figure.get_by_role("group").get_attribute("aria-label") == f"{title}. {says}"
+        calibration = page.locator("[data-chart=calibration] p").inner_text()
+        assert re.search(r"its probabilities are (about right|too high|too low)\.$", calibration)
         assert f"A step adds {mean:.2f} tokens" in page.locator("[data-chart=length] p").inner_text()
 
 
@@ -149,6 +151,27 @@ def test_charts_and_batch_exclude_each_other_and_the_link_brings_the_view_back(b
         page.get_by_role("button", name="Charts of all steps (C)").click()
         assert page.locator(".ddviz-batch-pane").is_hidden()
         assert page.locator("[data-chart=rank]").is_visible()
+
+
+def test_a_stage_that_is_chosen_closes_the_charts(browser, pages):
+    with watched_page(browser) as watched:
+        page = watched.page
+        open_page(page, pages["standard"])
+        page.keyboard.press("c")
+        page.keyboard.press(".")
+        assert page.locator(".ddviz-charts-pane").is_hidden()
+        assert page.locator(".ddviz-stage-pane").is_visible()
+        assert page.evaluate("ddviz.view.state().stage") == "draft"
+
+
+def test_bars_that_are_means_say_so(browser, traces):
+    with watched_page(browser) as watched:
+        page = watched.page
+        mount_110_steps(page, traces)
+        page.keyboard.press("c")
+        for chart in ("length", "times"):
+            says = page.locator(f"[data-chart={chart}] p").inner_text()
+            assert says.endswith("Each bar is the mean of 2 steps.")
 
 
 def test_the_charts_grow_with_a_live_trace(browser, traces):
