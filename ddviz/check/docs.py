@@ -21,8 +21,8 @@ INTRO = f"""\
 
 <!-- Generated from ddviz/check/ by `python -m ddviz.check.docs`; edit there. -->
 
-`ddviz doctor x.ddviz` (or more, or a folder: every trace below it) examines what an engine recorded and says where
-it breaks a rule: the step, the node, the values, the likely cause and the arrays to look at next. It exits
+`ddviz doctor x.ddviz` (or several, or a folder: every trace below it) examines what an engine recorded and
+says where it breaks a rule: the step, the node, the values, the likely cause, what to look at next. It exits
 with 0 where no rule is broken, 1 with faults, 2 where there is nothing to examine. `--json` gives the
 findings as data; in Python, `ddviz.check.doctor.examine(trace)` returns them. In the app, and in an
 exported page, they stand below the text: a click goes to the step and node.
