@@ -37,6 +37,7 @@ DAILY = (86_400, 86_400)  # seconds: how often uploads are looked through, and h
 # A link opens another tab than the first: until it is there the page says so, over all (app.css).
 OPENING_JS = """() => {
   document.body.classList.toggle("ddviz-opening", /[#&](trace|lesson)=/.test(location.hash));
+  setTimeout(() => document.body.classList.remove("ddviz-opening"), 15000);  // whatever becomes of it
   return location.hash;
 }"""
 OPENED_JS = '() => { document.body.classList.remove("ddviz-opening"); }'
