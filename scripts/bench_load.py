@@ -21,7 +21,6 @@ import os
 import random
 import re
 import shutil
-import signal
 import statistics
 import subprocess
 import sys
@@ -249,7 +248,7 @@ def app(args: argparse.Namespace, runs: Path) -> Iterator[tuple[str, int]]:
         assert child.poll() is None, said.read_text()
         yield url, child.pid
     finally:
-        child.send_signal(signal.SIGINT)
+        child.terminate()  # not SIGINT, which a child of a background shell ignores
         child.wait(60)
 
 
