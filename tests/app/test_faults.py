@@ -54,7 +54,7 @@ class App:
     def end(self):
         self.child.send_signal(signal.SIGINT)
         try:
-            self.child.wait(30)
+            self.child.wait(120)
         finally:
             self.child.kill()
 

@@ -90,12 +90,12 @@ def test_the_list_stands_beside_the_view_in_replay_and_after_a_live_run(browser,
         app.fill("Prompt", "a prompt")
         app.fill("Max tokens", "12")
         app.generate()
-        doctor = app.viewer().locator(".ddviz-findings header [role=status]")
+        doctor = app.viewer().locator(".ddviz-findings header [role=status]", has_text="finding")
         app.viewer().get_by_text("end: max tokens reached").wait_for()
         app.page.wait_for_function(
             "() => [...document.querySelectorAll('.ddviz-host')].some((host) =>"
             " /finding|notice/.test(host.shadowRoot.querySelector('.ddviz-findings header').textContent))"
         )
-        assert "finding" in doctor.inner_text()
+        doctor.wait_for()  # a look at later steps says once more that it examines
         assert watched.trouble == []
     engine.close()

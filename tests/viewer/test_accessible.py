@@ -42,6 +42,7 @@ def test_tree_items_say_level_place_and_number_in_reading_order(browser, pages, 
         page.evaluate("ddviz.view.update({ step: 3, node: 0 })")
         page.get_by_role("tree", name="Draft tree of step 3").wait_for()
         select(page, 0)
+        page.locator("g[role=treeitem]:visible").first.wait_for()
         items = page.locator("g[role=treeitem]:visible").all()
         expected = list(expected_order(view))
         assert [one.get_attribute("data-node") for one in items] == [str(node) for node, _ in expected]
