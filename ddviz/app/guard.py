@@ -163,10 +163,8 @@ class Guard:
     def _call(self, asked: Any) -> dict[str, Any]:
         """A call of an event's function, with nothing in it but what Gradio's own page sends."""
         function = self._page.fns.get(_whole_number(asked, "fn_index"))
-        if function is not None and function.fn is None:  # the page does it alone
-            raise RefusedError(400, "fn_index names an event of the page's own")
         data, event = asked.get("data"), asked.get("event_data")
-        if function is None:
+        if function is None or function.fn is None:  # what has none the page does alone
             raise RefusedError(400, "fn_index names no event")
         if not isinstance(data, list) or len(data) != len(function.inputs):
             raise RefusedError(400, f"data must be a list of {len(function.inputs)} values")

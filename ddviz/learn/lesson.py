@@ -16,10 +16,10 @@ from ddviz.errors import BadValueError
 from ddviz.learn.markdown import Blocks, links_of, sections
 from ddviz.learn.tasks import TASKS, Step, TaskError
 from ddviz.trace import Trace, load
+from ddviz.trace.schema import STAGES
 
 HERE = Path(__file__).parent
 SECTIONS = ("Question", "Hint", "Right")  # each lesson has them
-STAGES = ("draft", "build", "compile", "verify", "commit")
 PANES = ("topbar", "scrubber", "stages", "tree", "text", "numbers", "viewer")  # what `hide` may name
 KEYS = ("title", "trace", "step", "stage", "node", "beside", "runs", "hide", "blind", "then", "task")
 

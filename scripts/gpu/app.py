@@ -7,14 +7,12 @@ HTTP, for a GPU host has no browser: load, a greedy run, a smaller tree without 
 resume, stop, a server that is killed and comes back. Its traces are examined, and stay in --out.
 """
 
-import argparse
 import json
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import httpx
 import psutil
@@ -25,49 +23,30 @@ from ddviz.check.doctor import examine, faults
 from ddviz.trace import Trace, load
 from scripts.gpu.checks import accept_length
 from scripts.gpu.checks.samples import QUICKSORT
+from scripts.gpu.lab import DDVIZ, arguments
+from tests.app.http_page import HttpPage
 
-DDVIZ = (sys.executable, "-c", "import sys; from ddviz.cli import main; sys.exit(main())")
 PORT = 7979
 START_LIMIT_S, LIMIT_S = 300.0, 60.0
-CONTROL_BAR = 'aria-label="Engine"'  # in its component's template
 
 
-class Page:
-    """What the Live tab's page asks of the app."""
+class Page(HttpPage):
+    """What the Live tab's page asks of the app; RuntimeError where it is refused."""
 
-    def __init__(self, url: str) -> None:
-        self._http = httpx.Client(base_url=url, timeout=LIMIT_S, trust_env=False)
-        self._session = "gpu-check"
-        config = self._http.get("/config").json()
-        templates = {c["id"]: str(c["props"].get("html_template")) for c in config["components"]}
-        self._bar = next(id for id, text in templates.items() if CONTROL_BAR in text)
-        (self._begin,) = [
-            dep["id"] for dep in config["dependencies"] if [self._bar, "generate"] in dep["targets"]
-        ]
+    def log(self) -> list[str]:
+        lines: list[str] = self.ask(self.panel("Engine"), "status", log=True)["log"]
+        return lines
 
-    def status(self, log: bool = False) -> dict[str, Any]:
-        return self._server("status", {"log": log})
-
-    def control(self, action: str) -> None:
-        answer = self._server("control", {"action": action})
-        if "error" in answer:
+    def press(self, action: str) -> None:
+        if "error" in (answer := self.control(action)):
             raise RuntimeError(answer["error"])
 
-    def generate(self, tokens: int, temperature: float = 0.0, budget: int = 16, topk_cap: int = 4) -> str:
-        """Begin a run; its trace's id."""
-        fields = [QUICKSORT, True, "ddtree", budget, topk_cap, temperature, 0, 1.0, tokens, ""]
-        asked = {"data": fields, "fn_index": self._begin, "session_hash": self._session, "event_data": None}
-        answer = self._http.post("/gradio_api/run/predict", json=asked).raise_for_status().json()
-        viewer, bar = answer["data"]
+    def begin(self, tokens: int, temperature: float = 0.0, budget: int = 16, topk_cap: int = 4) -> None:
+        """Begin a run."""
+        limits = {"Budget": budget, "Top-k cap": topk_cap, "Max tokens": tokens}
+        bar = self.generate(**{"Prompt": QUICKSORT, "Temperature": temperature, **limits})
         if bar["error"]:
             raise RuntimeError(bar["error"])
-        return viewer["trace"]
-
-    def _server(self, name: str, request: dict[str, Any]) -> dict[str, Any]:
-        body = {"component_id": self._bar, "fn_name": name, "data": request, "session_hash": self._session}
-        answer = self._http.post("/gradio_api/component_server", json=body)
-        answer.raise_for_status()
-        return answer.json()
 
 
 class Drive:
@@ -88,29 +67,29 @@ class Drive:
 
     def run_whole(self) -> None:
         page = self._page
-        page.generate(128)
+        page.begin(128)
         self.ran("greedy, 16-4", lambda t: t.header.budget == 16)
-        page.generate(128, budget=4, topk_cap=2)
+        page.begin(128, budget=4, topk_cap=2)
         self.ran("greedy, 4-2, without a restart", lambda t: (t.header.budget, t.header.topk_cap) == (4, 2))
-        page.generate(128, temperature=1.0)
+        page.begin(128, temperature=1.0)
         self.ran("T = 1.0, 16-4", lambda t: t.steps[0].accept.kernel == "sampled")
 
     def pause_step_stop(self) -> None:
         page = self._page
         self.begin_long_run()
-        page.control("pause")
+        page.press("pause")
         self.wait("paused")
         before = self.settled_steps()
-        page.control("step")
+        page.press("step")
         time.sleep(1.0)
         self.wait("paused")
         after = self.settled_steps()
         self.say(f"paused at step {before}, one step later at {after}")
         self.claim(before > 0 and after == before + 1, f"one step went from {before} to {after}")
-        page.control("resume")
+        page.press("resume")
         time.sleep(0.5)
         self.claim(self.settled_steps(wait=False) > after, "it did not go on")
-        page.control("stop")
+        page.press("stop")
         self.wait("ready")
         self.ran("stopped", lambda t: t.end.finish_reason == "stopped")
 
@@ -124,14 +103,14 @@ class Drive:
         kept = len(load(self.newest()).steps)
         self.say(f"its trace keeps {kept} steps")
         self.claim(kept > 0, "the killed run left no steps")
-        self.claim(bool(page.status(log=True)["log"]), "there is no log to read")
-        page.control("restart")
+        self.claim(bool(page.log()), "there is no log to read")
+        page.press("restart")
         self.say(f"ready again after {self.wait('ready', START_LIMIT_S):.0f} s")
-        page.generate(64)
+        page.begin(64)
         self.ran("greedy, after the restart", lambda t: True)
 
     def begin_long_run(self) -> None:
-        self._page.generate(1500, temperature=1.0)
+        self._page.begin(1500, temperature=1.0)
         self.wait("running")
         time.sleep(0.5)
 
@@ -144,7 +123,7 @@ class Drive:
                 or time.monotonic() - begun > limit_s
                 or self._app.poll() is not None
             ):
-                log = "\n".join(self._page.status(log=True)["log"][-30:])
+                log = "\n".join(self._page.log()[-30:])
                 raise RuntimeError(f"not {state} but {now['state']}: {now['message']}\n{log}")
             time.sleep(0.05)
         return time.monotonic() - begun
@@ -192,15 +171,7 @@ class Drive:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--target", required=True)
-    parser.add_argument("--draft", default="ddviz/models/smollm2-135m-dflash")
-    parser.add_argument("--out", type=Path, default=Path("gpu-app"))
-    parser.add_argument("words", nargs="*", help="for sglang.launch_server")
-    args = parser.parse_args()
-    args.out.mkdir(parents=True, exist_ok=True)
+    args = arguments(__doc__, Path("gpu-app"))
     command = [*DDVIZ, "--port", str(PORT), "--runs", str(args.out), "--engine", "sglang"]
     command += ["--target", args.target, "--draft", args.draft, "--", *args.words]
     with (args.out / "app.log").open("wb") as log:

@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from scripts.gpu import checks  # noqa: E402 - found there
-from scripts.gpu.lab import Lab, prompts_of  # noqa: E402
+from scripts.gpu.lab import DRAFT, Lab, prompts_of  # noqa: E402
 
 PROMPTS = ROOT / "benchmarks/prompts.jsonl"
 MOST_FAILURES = 20
@@ -38,7 +38,7 @@ def main() -> int:
     parser.add_argument("names", nargs="+", choices=known, metavar="NAME", help="checks to run, see above")
     parser.add_argument("--target", type=Path, required=True, help="folder of the target that --draft fits")
     drafter = "folder of the DFlash drafter (default: the one that ddviz brings)"
-    parser.add_argument("--draft", type=Path, default=ROOT / "ddviz/models/smollm2-135m-dflash", help=drafter)
+    parser.add_argument("--draft", type=Path, default=Path(DRAFT), help=drafter)
     out = "where logs and samples go (default: $OUT, or gpu-checks)"
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", "gpu-checks")), help=out)
     args = parser.parse_args()

@@ -10,6 +10,7 @@ also notes, after every step, which tokens SGLang took from it for which request
 pool whenever it is idle: from SGLang's own result, whatever the algorithm.
 """
 
+import argparse
 import contextlib
 import importlib.util
 import itertools
@@ -26,6 +27,8 @@ from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from typing import Any
 
+DDVIZ = (sys.executable, "-c", "import sys; from ddviz.cli import main; sys.exit(main())")
+DRAFT = str(Path(__file__).resolve().parents[2] / "ddviz/models/smollm2-135m-dflash")
 START_LIMIT_S = 400
 PORTS = itertools.count(41000 + 200 * (os.getpid() % 50), 10)  # one engine needs a few; runs go side by side
 DEFAULTS: dict[str, Any] = {
@@ -242,6 +245,20 @@ class Lab:
     def __exit__(self, *exception: object) -> None:
         for engine in self._engines:
             engine.close()
+
+
+def arguments(doc: str | None, out: Path) -> argparse.Namespace:
+    """Of a script that starts SGLang servers: target, draft, words for the servers; the folder out, made."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--target", required=True, help="folder of the target that --draft fits")
+    parser.add_argument("--draft", default=DRAFT, help="folder of the DFlash drafter (default: ddviz's own)")
+    parser.add_argument(
+        "--out", type=Path, default=out, help="for logs and traces (default: %(default)s)"
+    )
+    parser.add_argument("words", nargs="*", help="for sglang.launch_server")
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    return args
 
 
 def prompts_of(path: Path, target: Path, limit: int | None = None) -> list[list[int]]:

@@ -7,7 +7,6 @@ autoregression as their reference. `ddviz losslessness` must pass the first and 
 `ddviz temptest` must pass the first.
 """
 
-import argparse
 import os
 import socket
 import subprocess
@@ -19,8 +18,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from ddviz.engines.sglang_server.api import Api
 from ddviz.errors import EngineError
+from scripts.gpu.lab import DDVIZ, arguments
 
-DDVIZ = (sys.executable, "-c", "import sys; from ddviz.cli import main; sys.exit(main())")
 START_LIMIT_S, TOOL_LIMIT_S = 300.0, 240.0
 COMMON = [
     "--attention-backend",
@@ -70,15 +69,7 @@ class Server:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--target", required=True)
-    parser.add_argument("--draft", default="ddviz/models/smollm2-135m-dflash")
-    parser.add_argument("--out", type=Path, default=Path("gpu-server"))
-    parser.add_argument("words", nargs="*", help="for sglang.launch_server")
-    args = parser.parse_args()
-    args.out.mkdir(parents=True, exist_ok=True)
+    args = arguments(__doc__, Path("gpu-server"))
     plain = ["--model-path", args.target, *COMMON, *args.words]
     tree = [*plain, "--speculative-algorithm", "DDTREE", "--speculative-draft-model-path", args.draft]
     traces = args.out / "traces"

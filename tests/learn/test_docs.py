@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
-from ddviz.learn.lesson import KEYS, PANES, SECTIONS, STAGES, read_lesson
+from ddviz.learn.lesson import KEYS, PANES, SECTIONS, read_lesson
 from ddviz.learn.tasks import TASKS
 from ddviz.trace import load
+from ddviz.trace.schema import STAGES
 from tests.commands import ddviz
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -11,11 +11,12 @@ import pytest
 from ddviz.analysis.whatif import whatif
 from ddviz.check.doctor import examine
 from ddviz.errors import BadValueError
-from ddviz.learn.lesson import HERE, STAGES, course, find_lesson, glossary, read_lesson, short_name
+from ddviz.learn.lesson import HERE, course, find_lesson, glossary, read_lesson, short_name
 from ddviz.learn.markdown import inline_text, links_of, plain_text
 from ddviz.learn.page import course_json, lesson_json
 from ddviz.learn.tasks import RUN_CAPS, Step, encoding, smallest_budget
 from ddviz.trace import load
+from ddviz.trace.schema import STAGES
 from ddviz.tree import build_tree, depths_of, node_statuses, unpack_mask
 
 ROOT = Path(__file__).parents[2]

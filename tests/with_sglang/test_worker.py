@@ -14,7 +14,7 @@ from sglang.srt.model_executor.forward_batch_info import ForwardMode
 
 from ddviz.check.doctor import examine
 from ddviz.engines.sglang_plugin.algorithm import worker_class
-from ddviz.engines.sglang_plugin.faults import chosen, told, worker_with
+from ddviz.engines.sglang_plugin.faults import chosen, told
 from ddviz.engines.sglang_plugin.penalties import Penalties
 from ddviz.engines.sglang_plugin.tracing.ddtree_step import DDTreeStep
 from ddviz.engines.sglang_plugin.tracing.notes import Notes
@@ -286,6 +286,12 @@ def test_a_greedy_row_beside_sampled_ones_says_what_it_says_alone(made):
     said = generate(worker, tables, reqs)
     assert said[1] == alone(tables, reqs[1])
     assert said[0] != said[1]
+
+
+def worker_with(fault):
+    from ddviz.engines.sglang_plugin.faulty_workers import WORKERS
+
+    return WORKERS[fault]
 
 
 def traced(worker, folder):

@@ -63,5 +63,8 @@ def worker_class(server_args: Any) -> type:
     from ddviz.engines.sglang_plugin import faults
     from ddviz.engines.sglang_plugin.worker import DDTreeWorker
 
-    fault = faults.chosen()
-    return DDTreeWorker if fault is None else faults.worker_with(fault)
+    if (fault := faults.chosen()) is None:
+        return DDTreeWorker
+    from ddviz.engines.sglang_plugin.faulty_workers import WORKERS
+
+    return WORKERS[fault]
