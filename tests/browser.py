@@ -53,6 +53,7 @@ class Watched:
     def __init__(self, page: Any) -> None:
         self.page = page
         self.trouble: list[str] = []
+        self.is_changed = False  # for good: no other test may have the page
         self._listeners: list[tuple[str, Any]] = []
         self.on("dialog", self._dialog)
         self.on("pageerror", lambda error: self.trouble.append(f"exception: {error}"))
@@ -63,6 +64,11 @@ class Watched:
         """Listen until `end`."""
         self.page.on(event, listener)
         self._listeners.append((event, listener))
+
+    def at_start(self, script: str) -> None:
+        """Run a script first in everything that the page opens from now on."""
+        self.page.add_init_script(script)
+        self.is_changed = True
 
     def end(self) -> None:
         for event, listener in self._listeners:
@@ -112,12 +118,12 @@ def watched_page(browser: Any, width: int = 1280, height: int = 800, **context: 
         page.context.close()
         raise
     watched.end()
-    if context or watched.trouble:
+    if context or watched.trouble or watched.is_changed:
         page.context.close()
     else:
         _empty(page)
         _idle.append(page)
-    assert watched.trouble == []
+    assert watched.trouble == [], watched.trouble
 
 
 def _empty(page: Any) -> None:

@@ -124,6 +124,10 @@ class AppPage:
     def wait_for_steps(self, count: int) -> None:
         self.viewer().locator(f".ddviz-chunk[data-step='{count - 1}']").first.wait_for(state="attached")
 
+    def wait_for_live_tree(self) -> None:
+        """The tree of steps that may fly by, over a canvas without elements."""
+        self.viewer().locator("[role='tree'][aria-label^='Draft tree of step']").wait_for()
+
     def wait_for_tree(self) -> None:
         self.viewer().locator("g[role='treeitem']").first.wait_for()
 

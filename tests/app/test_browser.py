@@ -110,10 +110,10 @@ def test_text_and_tree_grow_live_and_pause_step_resume_stop_obey(app, engine):
     app.generate()
     app.wait_for_steps(2)
     assert app.badge() == "LIVE"
-    app.wait_for_tree()
-    wait_until(lambda: app.statuses()["root"] == 1)  # the tree of another step may be on its way
+    app.wait_for_live_tree()
     app.press("Pause")
     app.wait_for_state("paused")
+    wait_until(lambda: app.statuses()["root"] == 1)  # the tree of another step may be on its way
     app.viewer().get_by_text("PAUSED").wait_for()
     before = written(engine)
     app.wait_for_steps(before)

@@ -427,7 +427,7 @@ def test_the_whole_app_works_under_its_policy_and_asks_nobody_else(browser, app,
         )
         page.generate()
         page.wait_for_steps(4)
-        page.wait_for_tree()
+        page.wait_for_live_tree()
         page.press("Stop")
         page.wait_for_state("ready")
         page.tab("Replay")

@@ -35,9 +35,9 @@ def enter(page, name, key="Enter"):
     press(page, key)
 
 
-def forbid_the_pointer(page):
+def forbid_the_pointer(watched):
     """Who has no pointer hovers over nothing either: an event of one is trouble."""
-    page.add_init_script(
+    watched.at_start(
         """for (const type of ["pointerdown", "pointermove", "mousedown", "mousemove", "wheel"])
              addEventListener(type, () => console.error(`a pointer was used: ${type}`), true);"""
     )
@@ -97,7 +97,7 @@ def test_tab_goes_once_round_and_is_seen_at_every_part(browser, url, name):
 def test_the_microscope_works_by_keys_alone(browser, url, tmp_path):
     """From the tab to the exported page, in the order of what a reader does."""
     with watched_page(browser) as watched:
-        forbid_the_pointer(watched.page)
+        forbid_the_pointer(watched)
         app = AppPage(watched, url)
         page = app.page
 
@@ -194,7 +194,7 @@ def test_the_microscope_works_by_keys_alone(browser, url, tmp_path):
 
 def test_batch_and_compare_work_by_keys_alone(browser, url):
     with watched_page(browser) as watched:
-        forbid_the_pointer(watched.page)
+        forbid_the_pointer(watched)
         app = AppPage(watched, f"{url}#trace=run:request-b&step=2")
         page = app.page
         app.wait_for_tree()
@@ -229,7 +229,7 @@ def test_batch_and_compare_work_by_keys_alone(browser, url):
 
 def test_a_run_is_begun_halted_and_ended_by_keys_alone(browser, url):
     with watched_page(browser) as watched:
-        forbid_the_pointer(watched.page)
+        forbid_the_pointer(watched)
         app = AppPage(watched, url)
         page = app.page
         app.wait_for_state("ready")

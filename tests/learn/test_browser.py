@@ -261,7 +261,7 @@ def test_a_browser_that_keeps_nothing_shows_lessons_all_the_same(browser, tmp_pa
     page_file = export_lesson(find_lesson("commit"), tmp_path / "commit.html")
     with watched_page(browser, color_scheme="dark") as watched:
         page, pupil = watched.page, Pupil(watched.page)
-        page.add_init_script(
+        watched.at_start(
             "for (const m of ['getItem', 'setItem']) Storage.prototype[m] = () => { throw Error(m); };"
         )
         page.goto(page_file.as_uri())
