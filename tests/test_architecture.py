@@ -28,11 +28,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "temptest": {"tree", "trace", "check", "analysis", "engines"},
     "temptest_report": {"temptest"},
     "app": {"tree", "trace", "check", "analysis", "engines", "viewer", "learn"},
-    "terminal": {"engines"},
-    "arguments": {"engines"},
     "cli": {
         *("tree", "trace", "check", "analysis", "engines", "viewer", "learn", "app"),
-        *("bench", "temptest", "temptest_report", "terminal", "arguments"),
+        *("bench", "temptest", "temptest_report"),
     },
     "errors": set(),
     "__init__": set(),

@@ -18,9 +18,9 @@ import time
 import pytest
 
 from ddviz.check.doctor import examine, faults
-from ddviz.cli import EXIT_CODES, _parser
+from ddviz.cli import EXIT_CODES, make_parser
+from ddviz.cli.terminal import Progress
 from ddviz.errors import cant_write
-from ddviz.terminal import Progress
 from ddviz.trace import load
 from tests.commands import ROOT, ddviz, typed
 
@@ -342,19 +342,20 @@ def test_a_prompts_file_that_is_none_is_named_with_its_line(tmp_path, tiny):
     assert done.returncode == 2 and "line 2" in done.stderr
 
 
-def test_engine_options_may_stand_before_the_command():
-    from ddviz.cli import _engine_options
+def testengine_options_may_stand_before_the_command():
+    from ddviz.cli.common import engine_options
 
-    before = _parser().parse_args(
+    before = make_parser().parse_args(
         ["--target", "T", "--dtype", "bfloat16", "record", "--prompt", "x", "--out", "y"]
     )
-    assert (_engine_options(before).target, _engine_options(before).dtype) == ("T", "bfloat16")
-    assert _engine_options(_parser().parse_args(["record", "--prompt", "x", "--out", "y"])).dtype == "float32"
-    assert _engine_options(_parser().parse_args([])).dtype == "auto"
+    assert (engine_options(before).target, engine_options(before).dtype) == ("T", "bfloat16")
+    record = make_parser().parse_args(["record", "--prompt", "x", "--out", "y"])
+    assert engine_options(record).dtype == "float32"
+    assert engine_options(make_parser().parse_args([]), dtype="auto").dtype == "auto"
 
 
 def test_every_option_has_a_help_text():
-    parsers = [_parser()]
+    parsers = [make_parser()]
     for action in parsers[0]._actions:
         parsers += list((action.choices or {}).values()) if hasattr(action.choices, "values") else []
     assert len(parsers) >= 11

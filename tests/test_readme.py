@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ddviz.cli import _parser
+from ddviz.cli import make_parser
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/README.md")])
@@ -27,7 +27,7 @@ def test_the_readme_is_finished_and_short():
 def test_every_command_of_the_readme_exists():
     text = (ROOT / "README.md").read_text("utf-8")
     commands = set(re.findall(r"^ddviz (\w+)", text, re.MULTILINE))
-    parser = next(a for a in _parser()._actions if a.choices and "record" in a.choices)
+    parser = next(a for a in make_parser()._actions if a.choices and "record" in a.choices)
     assert commands == set(parser.choices)
     targets = set(re.findall(r"^make (\w+)", text, re.MULTILINE))
     makefile = (ROOT / "Makefile").read_text("utf-8")

@@ -181,7 +181,7 @@ def test_the_command_on_the_embedded_engine(engine_process, tmp_path, capsys, mo
         def __getattr__(self, name):
             return (lambda: None) if name == "close" else getattr(engine_process, name)
 
-    monkeypatch.setattr("ddviz.cli._temptest_engine", lambda args: Kept())
+    monkeypatch.setattr("ddviz.cli.trials._temptest_engine", lambda args: Kept())
     out = tmp_path / "out"
     tree = ["--budget", "60", "--topk-cap", "0", "--max-tokens", "12", "--seed", "3"]
     run = ["temptest", *tree, "--limit", "1", "--out", str(out)]

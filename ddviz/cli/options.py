@@ -1,7 +1,7 @@
 """Arguments that commands share: groups of options, and the types of single values.
 
 Out: argparse groups; values, or one sentence on what a value must be.
-Not here: which command takes what (cli.py). Nothing here loads torch.
+Not here: which command takes what (beside each command). Nothing here loads torch.
 """
 
 import argparse

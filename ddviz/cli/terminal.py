@@ -2,7 +2,7 @@
 
 In:  sentences and how far they are; signals.
 Out: one line written over on a terminal, a line per sentence elsewhere; a Control that is told to stop.
-Not here: results, which go to stdout (cli.py).
+Not here: results, which go to stdout (the commands).
 """
 
 import signal

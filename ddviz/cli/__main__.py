@@ -1,0 +1,5 @@
+import sys
+
+from ddviz.cli import main
+
+sys.exit(main())
