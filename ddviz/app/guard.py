@@ -57,7 +57,7 @@ HEADERS = {
 }
 
 
-class RefusedError(Exception):
+class HttpError(Exception):
     """A request that is not answered: status, and one sentence."""
 
     def __init__(self, status: int, sentence: str) -> None:
@@ -87,7 +87,7 @@ class Guard:
         try:
             self._check(scope)
             await self._app(scope, await self._checked_body(scope, receive), answer)
-        except RefusedError as refused:
+        except HttpError as refused:
             await answer.refuse(refused)
         except Exception as error:
             if answer.begun:
@@ -95,27 +95,27 @@ class Guard:
             print(f"ddviz: {scope['path']!r:.200}: {error!r:.500}", file=sys.stderr)
             wrong = scope["path"] == UPLOAD  # a form that is none, which Gradio reads
             sentence = "the upload is no form with a file" if wrong else "the app failed; see its log"
-            await answer.refuse(RefusedError(400 if wrong else 500, sentence))
+            await answer.refuse(HttpError(400 if wrong else 500, sentence))
 
     def _check(self, scope: Scope) -> None:
-        """Raises RefusedError for a request that another site began, or that the page has no use for."""
+        """Raises HttpError for a request that another site began, or that the page has no use for."""
         method, path, headers = scope["method"], scope["path"], _headers(scope)
         host = _only(headers, "host")
         name = _name_of(host)
         if name is None or not self._is_known(name):
-            raise RefusedError(
+            raise HttpError(
                 403,
                 f"the app does not answer to the host {host or ''!r:.120}; if it is right, start ddviz with"
                 " --allowed-host NAME",
             )
         origin = _only(headers, "origin")
         if origin is not None and not self._is_own(origin, host or ""):
-            raise RefusedError(403, f"a page of {origin!r:.120} may not use this app")
+            raise HttpError(403, f"a page of {origin!r:.120} may not use this app")
         if path != "/" and _only(headers, "sec-fetch-site") in ("cross-site", "same-site"):
-            raise RefusedError(403, "a page of another site may not use this app")
+            raise HttpError(403, "a page of another site may not use this app")
         answered = ANSWERED.get("GET" if method == "HEAD" else method)
         if answered is None or not answered.fullmatch(path):
-            raise RefusedError(404, f"the app has nothing at {method:.20} {path!r:.120}")
+            raise HttpError(404, f"the app has nothing at {method:.20} {path!r:.120}")
 
     def _is_known(self, name: str) -> bool:
         return name in self._hosts or _is_address(name)
@@ -135,23 +135,23 @@ class Guard:
         path, length = scope["path"], _only(_headers(scope), "content-length")
         most = MAX_UPLOAD_BODY if path == UPLOAD else MAX_BODY
         if length is not None and not re.fullmatch(r"[0-9]{1,18}", length):
-            raise RefusedError(400, "content-length is no number")
+            raise HttpError(400, "content-length is no number")
         if length is not None and int(length) > most:
             raise _too_large(most)
         if path == UPLOAD:
             folder = scope["app"].uploaded_file_dir if "app" in scope else None
             if folder and await asyncio.to_thread(_bytes_in, Path(folder)) > MAX_UPLOADS:
-                raise RefusedError(413, f"uploads take more than {MAX_UPLOADS >> 30} GiB; try again tomorrow")
+                raise HttpError(413, f"uploads take more than {MAX_UPLOADS >> 30} GiB; try again tomorrow")
         bounded = _bounded(receive, most)
         if scope["method"] != "POST" or path.rstrip("/") not in (PREDICT, ASK):
             return bounded
         kind = (_only(_headers(scope), "content-type") or "").partition(";")[0].strip().lower()
         if kind != "application/json":
-            raise RefusedError(415, "a request must be JSON")
+            raise HttpError(415, "a request must be JSON")
         try:
             asked = msgspec.json.decode(await _whole(bounded))
         except (msgspec.DecodeError, RecursionError):
-            raise RefusedError(400, "a request must be JSON") from None
+            raise HttpError(400, "a request must be JSON") from None
         checked = self._call if path.rstrip("/") == PREDICT else self._question
         body = msgspec.json.encode(checked(asked))
         scope["headers"] = [
@@ -165,11 +165,11 @@ class Guard:
         function = self._page.fns.get(_whole_number(asked, "fn_index"))
         data, event = asked.get("data"), asked.get("event_data")
         if function is None or function.fn is None:  # what has none the page does alone
-            raise RefusedError(400, "fn_index names no event")
+            raise HttpError(400, "fn_index names no event")
         if not isinstance(data, list) or len(data) != len(function.inputs):
-            raise RefusedError(400, f"data must be a list of {len(function.inputs)} values")
+            raise HttpError(400, f"data must be a list of {len(function.inputs)} values")
         if event is not None and not isinstance(event, dict):
-            raise RefusedError(400, "event_data must be an object or null")
+            raise HttpError(400, "event_data must be an object or null")
         trigger = None if asked.get("trigger_id") is None else _whole_number(asked, "trigger_id")
         values = [
             self._file(value) if isinstance(block, gr.File) else _plain(value)
@@ -189,7 +189,7 @@ class Guard:
         name = asked.get("fn_name")
         function = getattr(block, name, None) if isinstance(name, str) else None
         if not getattr(function, "_is_server_fn", False):
-            raise RefusedError(400, "component_id and fn_name name no function")
+            raise HttpError(400, "component_id and fn_name name no function")
         return {
             "component_id": asked["component_id"],
             "fn_name": name,
@@ -203,9 +203,9 @@ class Guard:
             return None
         path = value.get("path") if isinstance(value, dict) else None
         if not isinstance(path, str) or path not in self._page.upload_file_set:
-            raise RefusedError(400, "a file must have been uploaded first")
+            raise HttpError(400, "a file must have been uploaded first")
         if not Path(path).is_file():
-            raise RefusedError(400, "the upload is not here any more; drop the file again")
+            raise HttpError(400, "the upload is not here any more; drop the file again")
         return {"path": path, "meta": {"_type": "gradio.FileData"}}
 
 
@@ -234,7 +234,7 @@ class _Answer:
         else:
             await self._send(message)
 
-    async def refuse(self, refused: RefusedError) -> None:
+    async def refuse(self, refused: HttpError) -> None:
         body = msgspec.json.encode({"error": str(refused)})
         headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
         start = {"type": "http.response.start", "status": refused.status, "headers": headers}
@@ -277,10 +277,10 @@ def _headers(scope: Scope) -> list[tuple[str, str]]:
 
 
 def _only(headers: list[tuple[str, str]], name: str) -> str | None:
-    """A header's value; None where it is missing. Raises RefusedError where it comes twice."""
+    """A header's value; None where it is missing. Raises HttpError where it comes twice."""
     values = [value.strip() for key, value in headers if key == name]
     if len(values) > 1:
-        raise RefusedError(400, f"the header {name} comes twice")
+        raise HttpError(400, f"the header {name} comes twice")
     return values[0] if values else None
 
 
@@ -298,12 +298,12 @@ def _is_address(name: str) -> bool:
     return True
 
 
-def _too_large(most: int) -> RefusedError:
-    return RefusedError(413, f"a request may have {most >> 20} MiB here; this one has more")
+def _too_large(most: int) -> HttpError:
+    return HttpError(413, f"a request may have {most >> 20} MiB here; this one has more")
 
 
 def _bounded(receive: Receive, most: int) -> Receive:
-    """`receive`, which raises RefusedError as soon as more than `most` bytes came."""
+    """`receive`, which raises HttpError as soon as more than `most` bytes came."""
     seen = 0
 
     async def bounded() -> Message:
@@ -322,7 +322,7 @@ async def _whole(receive: Receive) -> bytes:
     while True:
         message = await receive()
         if message["type"] != "http.request":
-            raise RefusedError(400, "the request was cut off")
+            raise HttpError(400, "the request was cut off")
         parts.append(message.get("body", b""))
         if not message.get("more_body"):
             return b"".join(parts)
@@ -345,25 +345,25 @@ def _once(body: bytes, receive: Receive) -> Receive:
 def _whole_number(asked: Any, name: str) -> int:
     value = asked.get(name) if isinstance(asked, dict) else None
     if type(value) is not int:  # True is none
-        raise RefusedError(400, f"a request must be an object with a whole number {name}")
+        raise HttpError(400, f"a request must be an object with a whole number {name}")
     return value
 
 
 def _session(asked: dict[str, Any]) -> str:
     value = asked.get("session_hash")
     if not isinstance(value, str) or not _SESSION.fullmatch(value):
-        raise RefusedError(400, "session_hash must be up to 64 letters and digits")
+        raise HttpError(400, "session_hash must be up to 64 letters and digits")
     return value
 
 
 def _plain(value: Any) -> Any:
     """A field of a form: text, a number, a tick or nothing. What it means, its function checks."""
     if isinstance(value, list | dict):
-        raise RefusedError(400, "a field must be text, a number, true, false or null")
+        raise HttpError(400, "a field must be text, a number, true, false or null")
     if isinstance(value, str) and len(value) > MAX_TEXT:
-        raise RefusedError(400, f"a field may have {MAX_TEXT >> 20} Mi characters; this one has more")
+        raise HttpError(400, f"a field may have {MAX_TEXT >> 20} Mi characters; this one has more")
     if isinstance(value, int) and abs(value) >= 2**63:
-        raise RefusedError(400, "a number is too large")
+        raise HttpError(400, "a number is too large")
     return value
 
 

@@ -1,3 +1,5 @@
+"""`python -m ddviz.cli` is `ddviz`."""
+
 import sys
 
 from ddviz.cli import main

@@ -70,8 +70,9 @@ class FakeEngine:
             self._error = refusal
             return
         self._control, self._state, self._trace = Control(), "prefill", str(trace)
-        self._thread = threading.Thread(target=self._run, args=(params, trace, self._control), daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._run, args=(params, trace, self._control), daemon=True)
+        thread.start()
+        self._thread = thread  # what can be joined
 
     def pause(self) -> None:
         self.calls.append("pause")

@@ -157,5 +157,5 @@ def test_a_damaged_trace_is_said(elsewhere, attach, tmp_path):
     wait_until(lambda: steps_of(path) > 1)
     (original,) = (tmp_path / "elsewhere").iterdir()
     with open(original, "ab") as file:
-        file.write(b"no frame at all")
+        file.write(b"no frame at all" * 10_000)  # more than the server writes over before it is read
     assert "the server's trace is damaged" in wait_for(engine, "ready").error
