@@ -54,3 +54,8 @@ def counted(number: int, words: str) -> str:
 def cant_write(sentence: str, error: OSError) -> TraceError:
     """The error for a file or folder that can't be made: the disk's fault, or that of the name."""
     return (WriteError if error.errno in _DISK_FAILS else TraceError)(f"{sentence} ({error.strerror})")
+
+
+def visible(text: str) -> str:
+    """What a terminal could obey, by number: names of files and a trace's text come from anywhere."""
+    return "".join(c if c.isprintable() else f"⟨U+{ord(c):04X}⟩" for c in text)

@@ -93,7 +93,8 @@ def wait_until(page: Any, expression: str, seconds: float = LIMIT_MS / 1000) -> 
 
 
 # A new page starts processes of chromium, which takes longer than most tests do with it: one that a test has
-# left in order waits here, empty, for the next. Nothing in ddviz stores anything in the browser.
+# left in order waits here, empty, for the next. All that ddviz stores in a browser: which lessons were
+# answered.
 _idle: list[Any] = []
 
 

@@ -354,6 +354,11 @@ def testengine_options_may_stand_before_the_command():
     assert engine_options(make_parser().parse_args([]), dtype="auto").dtype == "auto"
 
 
+def test_a_name_that_a_terminal_would_obey_is_told_by_number(tmp_path):
+    done = ddviz("show", tmp_path / "a\x1b[31m.ddviz")
+    assert done.returncode == 2 and "\x1b" not in done.stderr and "a⟨U+001B⟩[31m.ddviz" in done.stderr
+
+
 def test_every_option_has_a_help_text():
     parsers = [make_parser()]
     for action in parsers[0]._actions:

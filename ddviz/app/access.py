@@ -15,6 +15,7 @@ import ipaddress
 import os
 import re
 import secrets
+import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,26 +74,38 @@ def is_loopback(host: str) -> bool:
 
 
 class Passwords:
-    """Hashes by name."""
+    """Hashes by name, those of a file as it is now: a changed password holds from the next login on."""
 
-    def __init__(self, hashes: dict[str, tuple[bytes, bytes]]) -> None:
-        self._hashes = hashes  # name -> salt, hash
+    def __init__(self, file: Path) -> None:
+        self._file, self._stamp = file, _stamp(file)
+        self._hashes = _hashes(file)  # name -> salt, hash
         self._nobody = (secrets.token_bytes(16), b"")  # a wrong name takes as long as a wrong password
         self._one_at_a_time = asyncio.Lock()
 
     @classmethod
     def of(cls, file: Path) -> "Passwords":
         """Raises BadValueError for a file that can't be read, holds none, or a line that is none."""
-        lines = _lines(file)
-        if not lines:
-            raise BadValueError(f"{file}: names nobody; add one with: ddviz password NAME --auth-file {file}")
-        return cls(
-            {name: (bytes.fromhex(salt), bytes.fromhex(digest)) for name, salt, digest in map(_split, lines)}
-        )
+        return cls(file)
 
     def fit_now(self, name: str, password: str) -> bool:
+        """Whether it is the name's password. A refusal is said on stderr, for who watches the log."""
+        self._read_again()
         salt, digest = self._hashes.get(name, self._nobody)
-        return len(password) <= LONGEST and hmac.compare_digest(_hash(password, salt), digest)
+        is_right = len(password) <= LONGEST and hmac.compare_digest(_hash(password, salt), digest)
+        if not is_right:
+            print(f"ddviz: a login as {name!r:.80} was refused", file=sys.stderr, flush=True)
+        return is_right
+
+    def _read_again(self) -> None:
+        stamp = _stamp(self._file)
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        try:
+            self._hashes = _hashes(self._file)
+        except BadValueError as error:
+            self._hashes = {}  # nobody is let in until it is right again
+            print(f"ddviz: {error}", file=sys.stderr, flush=True)
 
     async def fit(self, name: str, password: str) -> bool:
         """As Gradio's login asks; the page is served meanwhile."""
@@ -113,7 +126,22 @@ def set_password(file: Path, name: str, password: str) -> None:
         raise BadValueError(f"a password has {SHORTEST} to {LONGEST} characters, this one {len(password)}")
     kept = [line for line in _lines(file) if _split(line)[0] != name] if file.exists() else []
     salt = secrets.token_bytes(16)
-    text = "\n".join([*kept, f"{name}:{salt.hex()}:{_hash(password, salt).hex()}", ""])
+    _write(file, [*kept, f"{name}:{salt.hex()}:{_hash(password, salt).hex()}"])
+
+
+def remove_password(file: Path, name: str) -> None:
+    """Who is named so is let in no more. Raises BadValueError where the file does not name them."""
+    lines = _lines(file)
+    kept = [line for line in lines if _split(line)[0] != name]
+    if len(kept) == len(lines):
+        raise BadValueError(f"{file}: does not name {name!r:.80}")
+    _write(file, kept)
+
+
+def _write(file: Path, lines: list[str]) -> None:
+    """All of it or nothing, of mode 600; where the path is a link, what it leads to."""
+    file = file.resolve()
+    text = "".join(f"{line}\n" for line in lines)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         handle, part = tempfile.mkstemp(dir=file.parent, prefix=file.name)  # mode 600
@@ -133,8 +161,26 @@ def _hash(password: str, salt: bytes) -> bytes:
     return hashlib.scrypt(password.encode("utf-8", "surrogatepass"), salt=salt, dklen=64, **_SCRYPT)  # type: ignore[arg-type]
 
 
+def _stamp(file: Path) -> tuple[int, ...] | None:
+    """Another one where the file is another, or was written."""
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _hashes(file: Path) -> dict[str, tuple[bytes, bytes]]:
+    lines = _lines(file)
+    if not lines:
+        raise BadValueError(f"{file}: names nobody; add one with: ddviz password NAME --auth-file {file}")
+    return {name: (bytes.fromhex(salt), bytes.fromhex(digest)) for name, salt, digest in map(_split, lines)}
+
+
 def _lines(file: Path) -> list[str]:
     """Those that are not empty, each checked."""
+    if file.exists() and not file.is_file():
+        raise BadValueError(f"{file}: no file of passwords; make one with: ddviz password")
     try:
         lines = [line.strip() for line in file.read_text("utf-8").splitlines()]
     except OSError as error:

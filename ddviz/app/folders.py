@@ -22,7 +22,7 @@ def reserved_path(folder: Path, name: str) -> Iterator[Path]:
     goes with the block. Raises TraceError where nothing can be written.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)  # prompts and texts are nobody else's
         path, sign = _reserve(folder, name)
     except OSError as error:
         reason = error.strerror

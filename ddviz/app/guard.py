@@ -22,8 +22,10 @@ from urllib.parse import urlsplit
 
 import gradio as gr
 import msgspec
+from starlette.requests import ClientDisconnect
 
 from ddviz.app.traces import MAX_UPLOAD
+from ddviz.app.uploads import bytes_after_sweeping
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -89,13 +91,13 @@ class Guard:
             await self._app(scope, await self._checked_body(scope, receive), answer)
         except HttpError as refused:
             await answer.refuse(refused)
+        except ClientDisconnect:
+            return  # nobody waits for an answer
         except Exception as error:
             if answer.begun:
                 raise
             print(f"ddviz: {scope['path']!r:.200}: {error!r:.500}", file=sys.stderr)
-            wrong = scope["path"] == UPLOAD  # a form that is none, which Gradio reads
-            sentence = "the upload is no form with a file" if wrong else "the app failed; see its log"
-            await answer.refuse(HttpError(400 if wrong else 500, sentence))
+            await answer.refuse(_failure(scope["path"], error))
 
     def _check(self, scope: Scope) -> None:
         """Raises HttpError for a request that another site began, or that the page has no use for."""
@@ -140,7 +142,7 @@ class Guard:
             raise _too_large(most)
         if path == UPLOAD:
             folder = scope["app"].uploaded_file_dir if "app" in scope else None
-            if folder and await asyncio.to_thread(_bytes_in, Path(folder)) > MAX_UPLOADS:
+            if folder and await asyncio.to_thread(bytes_after_sweeping, Path(folder)) > MAX_UPLOADS:
                 raise HttpError(413, f"uploads take more than {MAX_UPLOADS >> 30} GiB; try again tomorrow")
         bounded = _bounded(receive, most)
         if scope["method"] != "POST" or path.rstrip("/") not in (PREDICT, ASK):
@@ -298,6 +300,17 @@ def _is_address(name: str) -> bool:
     return True
 
 
+def _failure(path: str, error: Exception) -> HttpError:
+    """What is said of an exception that came out of Gradio."""
+    if path != UPLOAD:
+        return HttpError(500, "the app failed; see its log")
+    if isinstance(error, OSError) and error.errno:
+        return HttpError(
+            507, f"the upload can't be kept ({error.strerror}); GRADIO_TEMP_DIR names another folder for it"
+        )
+    return HttpError(400, "the upload is no form with a file")
+
+
 def _too_large(most: int) -> HttpError:
     return HttpError(413, f"a request may have {most >> 20} MiB here; this one has more")
 
@@ -365,13 +378,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, int) and abs(value) >= 2**63:
         raise HttpError(400, "a number is too large")
     return value
-
-
-def _bytes_in(folder: Path) -> int:
-    sizes = 0
-    for path in folder.rglob("*"):
-        try:
-            sizes += path.stat().st_size
-        except OSError:
-            continue  # cleared away just now
-    return sizes

@@ -14,11 +14,16 @@ async function begin() {
       poll: (since) => ask("poll", { trace, since }),
       step: (index) => ask("step", { trace, index }),
     }),
-    onShow: (name) => history.replaceState(null, "", `#lesson=${name}`),
+    onShow: keepLink,
   });
 }
 
-// Another link was pasted over this one.
+// The address names the lesson; the browser's Back leads to the one before.
+function keepLink(name) {
+  if (name !== linked()) history[linked() ? "pushState" : "replaceState"](null, "", `#lesson=${name}`);
+}
+
+// Another link was pasted over this one, or the reader went back.
 function followPasted() {
   if (!element.isConnected) return removeEventListener("hashchange", followPasted);
   const name = linked();

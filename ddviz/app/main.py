@@ -25,6 +25,7 @@ from ddviz.app.panels import HERE, QUIET
 from ddviz.app.replay import replay_tab
 from ddviz.app.session import Session
 from ddviz.app.traces import MAX_UPLOAD, Registry
+from ddviz.app.uploads import made_uploads_folder
 from ddviz.app.visitors import Visitors
 from ddviz.engines.base import Engine
 from ddviz.errors import BadValueError, DdvizError
@@ -109,6 +110,7 @@ def launch(
     Raises DdvizError where host and port can't be had, or others would be let in unasked.
     """
     access = (access or Access()).checked(host)
+    made_uploads_folder()
     port = _free_port(host, port)
     page = build(engine, runs or default_runs(), samples or shipped_samples(), requests)
     _reach_directly("127.0.0.1", "localhost", host)

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from ddviz.check.doctor import RULES, faults
 from ddviz.check.rules import Finding, Rule
-from ddviz.errors import counted
+from ddviz.errors import counted, visible
 
 SHOWN_PER_RULE = 3  # findings of one rule in one trace that are printed; the rest is counted
 COLOURS = {"fault": "red", "notice": "yellow"}
@@ -72,11 +72,6 @@ def where(finding: Finding) -> str:
     places = [("step", finding.step), ("node", finding.node)]
     told = " ".join(f"{name} {number}" for name, number in places if number is not None)
     return f"{told}: " if told else ""
-
-
-def visible(text: str) -> str:
-    """What a terminal could obey, by number: a trace's text comes from anywhere."""
-    return "".join(c if c.isprintable() else f"⟨U+{ord(c):04X}⟩" for c in text)
 
 
 def _append_rule(text: Text, rule: Rule, findings: list[Finding]) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from ddviz import __version__
 from ddviz.cli import examine, serve, traces, trials
-from ddviz.errors import DdvizError
+from ddviz.errors import DdvizError, visible
 
 EXIT_CODES = (
     "Exit codes: 0 done (doctor: clean); 2 misuse: what was typed can't be right: a value, an option, the"
@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return int(args.command(args) or 0)
     except DdvizError as error:
-        print(f"ddviz: {error}", file=sys.stderr)
+        print(f"ddviz: {visible(str(error))}", file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:  # `ddviz show x.ddviz | head`
         sys.stderr.close()

@@ -73,7 +73,7 @@ def _doctor_live(args: argparse.Namespace) -> int:
         from ddviz.app.folders import default_runs
 
         path = default_runs()
-        path.mkdir(parents=True, exist_ok=True)
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
     watch = Watch(path)
     print(f"Following {path}; Ctrl-C ends it", file=sys.stderr, flush=True)
     with Signals() as signals:
@@ -90,6 +90,9 @@ def diff(args: argparse.Namespace) -> int:
     from ddviz.trace import load
 
     a, b = load(args.a), load(args.b)
+    for trace in (a, b):
+        if trace.damage:
+            print(f"{trace.path}: {trace.damage}; only what can be read is compared", file=sys.stderr)
     parted = p.part(a, b)
     print_result(lambda found: p.as_dict(a, b, found), lambda found: p.render(a, b, found), parted, args.json)
     return 0 if parted.is_same else 1

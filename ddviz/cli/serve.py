@@ -37,6 +37,7 @@ def add_commands(commands) -> None:
     p.add_argument(
         "--auth-file", type=Path, required=True, metavar="FILE", help="made where it is not there yet"
     )
+    p.add_argument("--remove", action="store_true", help="let them in no more, from the next login on")
 
 
 def run_app(args: argparse.Namespace) -> None:
@@ -114,12 +115,16 @@ def _require_engine_words(args: argparse.Namespace) -> None:
 
 
 def password(args: argparse.Namespace) -> None:
-    """Ask for a password, twice at a terminal, and write its hash."""
+    """Ask for a password, twice at a terminal, and write its hash; or take a name out."""
     from getpass import getpass
 
-    from ddviz.app.access import require_name, set_password
+    from ddviz.app.access import remove_password, require_name, set_password
 
     require_name(args.name)
+    if args.remove:
+        remove_password(args.auth_file, args.name)
+        print(f"{args.auth_file}: {args.name} may use the app no more", file=sys.stderr)
+        return
     if sys.stdin.isatty():
         word = getpass(f"Password of {args.name}: ")
         if getpass("The same again: ") != word:

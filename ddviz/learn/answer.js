@@ -11,7 +11,7 @@ function newAnswer({ lesson, onTerm, isDone, onRight, onNext }) {
   const word = make("p", "ddviz-learn-verdict");
   word.setAttribute("role", "status");
   const more = make("div");
-  let onCheck = null;
+  let [onCheck, judged] = [null, null]; // judged: the label of the answer that was wrong
   append(hint, ...textBlocks(lesson.hint, onTerm));
   append(says, word, more);
   append(
@@ -23,10 +23,14 @@ function newAnswer({ lesson, onTerm, isDone, onRight, onNext }) {
     says,
   );
   [hint.hidden, check.hidden, next.hidden, says.hidden] = [true, true, true, true];
-  if (isDone) say("done", "✓ You have answered this one. Do it again, if you like.");
+  if (isDone) {
+    say("done", "✓ You have answered this one. Do it again, if you like.");
+    next.hidden = !onNext;
+  }
 
   function say(kind, text) {
     says.hidden = false;
+    judged = kind === "wrong" ? check.textContent : null;
     says.className = `ddviz-learn-says ddviz-learn-${kind}`;
     word.textContent = "";
     word.textContent = text; // said again where it is the same
@@ -49,10 +53,11 @@ function newAnswer({ lesson, onTerm, isDone, onRight, onNext }) {
       reveal();
       onRight();
     },
-    // A button that checks: its label names the answer as it stands.
+    // A button that checks: its label names the answer as it stands. What was wrong of another is said no more.
     choice(label, whenChecked) {
       check.hidden = false;
       check.textContent = `Answer: ${label}`;
+      if (judged !== null && judged !== check.textContent) says.hidden = true;
       onCheck = whenChecked;
     },
     // As its button; false where nothing is to be checked.

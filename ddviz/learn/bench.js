@@ -7,6 +7,7 @@ const HIDDEN_PARTS = {
   tree: ".ddviz-tree-pane",
   text: ".ddviz-text-pane",
   numbers: ".ddviz-detail-pane",
+  legend: ".ddviz-legend", // where no verdict is told
 };
 const BENCH_STYLESHEET = `
   :host { height: 100%; }
@@ -32,7 +33,7 @@ const BENCH_STYLESHEET = `
 
 // hooks { onSelect(step, node), onGo(step) } -> { view, close }
 function mountBench(box, lesson, source, hooks, { blind, step, node, stage }) {
-  const view = mount(box, blind ? blindSource(source, lesson) : source, {
+  const view = mount(box, numberedSource(blind ? blindSource(source, lesson) : source), {
     live: false,
     step,
     node: node ?? undefined,
@@ -43,8 +44,20 @@ function mountBench(box, lesson, source, hooks, { blind, step, node, stage }) {
   const sheet = new CSSStyleSheet();
   sheet.replaceSync(BENCH_STYLESHEET);
   shadow.adoptedStyleSheets = [...shadow.adoptedStyleSheets, sheet];
-  for (const name of lesson.hide) shadow.querySelector(".ddviz").classList.add(`ddviz-bare-${name}`);
+  for (const name of [...lesson.hide, ...(blind ? ["legend"] : [])]) shadow.querySelector(".ddviz").classList.add(`ddviz-bare-${name}`);
   return view;
+}
+
+// Texts name nodes by their numbers, so the tree shows them.
+function numberedSource(source) {
+  const numbered = (node) => ({ ...node, treeLabel: `${node.i}: ${node.label}` });
+  return {
+    poll: (since) => source.poll(since),
+    async step(i) {
+      const view = await source.step(i);
+      return { ...view, nodes: view.nodes.map(numbered) };
+    },
+  };
 }
 
 // The trace up to the lesson's step, and of that nothing that the verdict decided; to a heap's popper no tree either.
@@ -69,7 +82,7 @@ function blindRow(row) {
 }
 
 function blindStep(view) {
-  const nodes = view.nodes.map((node) => ({ ...node, status: "unreached", why: null, differs: null }));
+  const nodes = view.nodes.map((node) => ({ ...node, status: "unreached", isUntold: true, why: null, differs: null }));
   const accept = { index: view.accept.index.slice(0, 1), predicts: [] };
   return { ...view, nodes, accept, accept_len: "?", path: [0], bonus: null, exams: [], emitted: [], commit: null };
 }

@@ -23,7 +23,7 @@ function showLesson(body, lesson, page) {
   const heading = append(article, make("h2", "", lesson.title)).lastChild;
   heading.tabIndex = -1;
   const answer = newAnswer({ lesson, ...page });
-  append(article, ...textBlocks(lesson.text, onTerm), answer.element);
+  append(article, ...textBlocks(lesson.text, onTerm), newCue(answer.element, scope), answer.element);
   if (lesson.sources.length) {
     const sources = append(make("footer", "ddviz-learn-sources"), make("h3", "", "Sources"));
     append(article, append(sources, ...textBlocks(lesson.sources, onTerm)));
@@ -89,6 +89,21 @@ function showLesson(body, lesson, page) {
   }
 
   return { heading, answer };
+}
+
+// Under a long text: where the question is, while its buttons are out of sight.
+function newCue(card, scope) {
+  const buttons = card.querySelector(".ddviz-learn-buttons");
+  const cue = button("ddviz-learn-cue", "Your turn ↓", "Go to the question", () => {
+    card.scrollIntoView({ block: "nearest" });
+    [...buttons.children].find((one) => !one.hidden)?.focus({ preventScroll: true });
+  });
+  cue.hidden = true;
+  const look = ([{ isIntersecting, boundingClientRect: box, rootBounds }]) => {
+    cue.hidden = isIntersecting || box.top < (rootBounds?.top ?? 0);
+  };
+  scope.observe(new IntersectionObserver(look, { threshold: 1 }), [buttons]);
+  return append(make("div", "ddviz-learn-cue-line"), cue);
 }
 
 const BESIDE_SCALE = 1.2; // at which labels are read from the back of a room

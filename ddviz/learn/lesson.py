@@ -106,7 +106,7 @@ class _Reader:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            text = path.read_text("utf-8")
+            text = path.read_text("utf-8-sig")
         except OSError as error:
             raise LessonError(f"{path}: can't read the lesson ({error.strerror})") from None
         except UnicodeDecodeError:

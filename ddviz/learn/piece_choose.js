@@ -29,13 +29,14 @@ function clickPiece({ lesson, answer, step: stepOf, reveal }) {
         answer.right(sentence(name));
         return reveal();
       }
-      return answer.wrong(`Not ${name}. ${blind ? "" : await whyOf(node)}`.trim());
+      return answer.wrong(`Not ${name}. ${await whyOf(node)}`.trim());
     });
   }
 
   async function whyOf(node) {
     const view = await stepOf(asked);
-    const why = node === BONUS ? view.bonus?.why : view.nodes[node]?.why;
+    const { why, status } = (node === BONUS ? view.bonus : view.nodes[node]) ?? {};
+    if (blind && status === "unreached") return "It is never examined."; // why would name the answer
     return why ? sentence(why) : "";
   }
 

@@ -16,10 +16,10 @@ function coinPiece({ lesson, answer, step: stepOf, reveal }) {
   function begin(view) {
     const law = firstTokenLaw(view);
     const bar = newCoinBar(view, law, offer);
-    const chart = newDraws(law, wanted, (count) => {
+    const chart = newDraws(law, wanted, (count, furthest) => {
       if (count < wanted || goals.draws) return;
       goals.draws = true;
-      told(`${count.toLocaleString("en")} draws: the bars have come close to the target.`);
+      told(`${count.toLocaleString("en")} draws: no bar is more than ${furthest.toFixed(3)} off its mark.`);
     });
     append(box, bar.element, chart.element);
     bar.show(view.nodes[0].coin);
@@ -98,7 +98,7 @@ function newCoinBar(view, { children }, onCoin) {
     parts.replaceChildren(
       ...children.map((node, k) => {
         const status = taken === k ? "accepted" : isRejected(node.i) ? "rejected" : "unreached";
-        const title = `node ${node.i}: running sum ${sums[k].toFixed(3)}`;
+        const title = `node ${node.i}: running sum ${sums[k].toFixed(4)}`;
         return partOf(`ddviz-coin-${status}`, node.target_prob, nodeName(status, node.i), title);
       }),
       taken < 0
@@ -107,7 +107,7 @@ function newCoinBar(view, { children }, onCoin) {
     );
     const mark = append(parts, make("i", "ddviz-learn-mark")).lastChild;
     mark.style.left = `${100 * coin}%`;
-    const first = () => `node ${children[taken].i} is the first whose running sum reaches it (${sums[taken].toFixed(3)})`;
+    const first = () => `node ${children[taken].i} is the first whose running sum reaches it (${sums[taken].toFixed(4)})`;
     const outcome = taken < 0 ? "none is taken: the bonus comes from the residual" : first();
     says.textContent = `Coin ${coin.toFixed(3)}: ${outcome}.`;
     slider.setAttribute("aria-valuetext", says.textContent);
@@ -145,7 +145,7 @@ function newDraws(law, wanted, onDrawn) {
     }
     total += count;
     write();
-    onDrawn(total);
+    onDrawn(total, Math.max(...law.row.map((prob, k) => Math.abs(counts[k] / total - prob))));
   }
 
   function write() {

@@ -15,7 +15,7 @@ function linksPiece({ lesson, answer, scope, step: stepOf, reveal }) {
   stepOf(lesson.step).then((found) => {
     view = found;
     right = encodeTree(view.nodes.map(({ parent }) => parent), view.prefix_len);
-    const named = (node) => ({ ...node, label: `${node.i}  ${node.label}`, target_prob: null });
+    const named = (node) => ({ ...node, treeLabel: `${node.i}: ${node.label}`, target_prob: null });
     picture.draw({ ...blindStep(view), nodes: blindStep(view).nodes.map(named) });
     draw();
   });

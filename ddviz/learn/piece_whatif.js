@@ -49,7 +49,7 @@ function whatifPiece({ lesson, answer, scope, step: stepOf, reveal }) {
     [budget, cap].forEach((slider) => (slider.previousSibling.textContent = `${slider.ariaLabel} ${slider.value}`));
     const length = path.length + 1;
     const taken = labels.slice(0, length).join(" ");
-    says.textContent = `Accept length ${length} (${taken}), ${nodes.length} nodes verified.`;
+    says.textContent = `Accept length ${length}, ${nodes.length} nodes verified: ${taken}`;
     const drawn = pictureStep(nodes, (token) => labelOf(view, token), path);
     picture.draw(drawn, { mark: path[path.length - 1] ?? 0, says: says.textContent });
     chart?.draw(b, c);

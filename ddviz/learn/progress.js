@@ -25,6 +25,7 @@ function newProgress() {
   return {
     has: (name) => done.has(name),
     add(name) {
+      for (const other of read()) done.add(other); // answered in another tab since
       done.add(name);
       keep();
     },

@@ -75,7 +75,7 @@ function nodeSection(step, node, isBonus) {
   const section = make("section", "ddviz-block");
   const kind = append(
     make("div", "ddviz-kind"),
-    make("span", `ddviz-status ddviz-text-${status}`, `${SIGNS[status]} ${status}`.trim()),
+    make("span", `ddviz-status ddviz-text-${status}`, `${SIGNS[status]} ${statusSaid(node, status)}`.trim()),
   );
   append(kind, make("span", "ddviz-muted", isBonus ? "the target's own token" : `node ${node.i}`));
   const label = make("bdi", "ddviz-token ddviz-token-large", shorten(node.label, 200));

@@ -43,6 +43,11 @@ function statusOf(node) {
   return node.i === 0 ? "root" : node.status;
 }
 
+// In words. A lesson may keep a node's verdict back (learn/bench.js): its drawing is that of an unreached one then.
+function statusSaid(node, status) {
+  return node.isUntold && status === "unreached" ? "not told yet" : status;
+}
+
 // folded: nodes whose subtree is hidden (tree_fold.js).
 function layoutTree(step, width, height, folded = NOTHING_FOLDED) {
   const items = itemsOf(step, folded);
@@ -107,7 +112,7 @@ function unfolded(step, items, folded) {
 }
 
 function newItem(index, node, status, most) {
-  const label = fitLabel(node.label, most);
+  const label = fitLabel(node.treeLabel ?? node.label, most);
   const sign = SIGNS[status];
   const w = Math.ceil(Math.max(measureLabel(label), 8) + (sign ? SIGN_WIDTH : 0) + 18);
   return { index, node, status, label, sign, w, note: "", children: [], parent: null, depth: 0, row: 0 };

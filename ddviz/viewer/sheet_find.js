@@ -44,7 +44,7 @@ function createFind(parent, { scope, root, state, commands }) {
 
   function nodeLine(node) {
     const line = foundLine(`node ${node.i}`, () => commands.choose(node.i));
-    return append(line, make("bdi", "ddviz-token", shorten(node.label, 60)), make("span", "ddviz-muted", ` ${statusOf(node)}`));
+    return append(line, make("bdi", "ddviz-token", shorten(node.label, 60)), make("span", "ddviz-muted", ` ${statusSaid(node, statusOf(node))}`));
   }
 
   function placeLine(at, length) {

@@ -22,7 +22,7 @@ function createCard(parent) {
 function cardLines(item) {
   const { index, node, status, sign } = item;
   const name = append(make("div", "ddviz-card-name"), make("bdi", "ddviz-token", shorten(node.label, 40)));
-  const state = make("div", `ddviz-status ddviz-text-${status}`, `${sign} ${status}`.trim());
+  const state = make("div", `ddviz-status ddviz-text-${status}`, `${sign} ${statusSaid(node, status)}`.trim());
   const facts =
     index === BONUS
       ? [

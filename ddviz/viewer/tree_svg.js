@@ -204,7 +204,7 @@ function spokenOf(item) {
 // One line for a screen reader.
 function describe({ index, node, status, hidden }) {
   const parts = [index === BONUS ? "bonus" : `node ${index}`, `token ${node.label}`];
-  if (index !== BONUS) parts.push(status);
+  if (index !== BONUS) parts.push(statusSaid(node, status));
   if (node.target_prob !== null && node.target_prob !== undefined) {
     parts.push(`target probability ${probability(node.target_prob)}`);
   }

@@ -7,6 +7,7 @@ import pytest
 from ddviz.analysis.parting import part
 from ddviz.cli import main
 from ddviz.trace.schema import Step
+from tests.commands import ddviz
 from tests.synthetic import Setup, events_of, make_trace, trace_of, write_trace
 
 SETUP = Setup(seed=3, temperature=0.7, noise=0.5, stop_token_ids=())
@@ -89,3 +90,12 @@ def test_the_command_exits_0_same_1_not_2_on_misuse(tmp_path, capsys):
     said = json.loads(capsys.readouterr().out)
     assert said["step"] == 0 and said["differences"][0]["array"] == "tree.tokens"
     assert main(["diff", str(a), str(tmp_path / "none.ddviz")]) == 2
+
+
+def test_what_could_not_be_read_is_said(tmp_path):
+    whole, cut = write_trace(tmp_path / "whole.ddviz", SETUP), tmp_path / "cut.ddviz"
+    raw = whole.read_bytes()
+    cut.write_bytes(raw[: len(raw) * 3 // 4])
+    done = ddviz("diff", cut, cut)
+    assert done.returncode == 0 and done.stderr.count("only what can be read is compared") == 2
+    assert "whole.ddviz" not in ddviz("diff", whole, whole).stderr

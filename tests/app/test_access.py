@@ -1,16 +1,17 @@
 """Who is let in: loopback alone, unless a password or a plain word says otherwise."""
 
 import asyncio
+import os
 import stat
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from ddviz.app.access import Access, Passwords, is_loopback, set_password
+from ddviz.app.access import Access, Passwords, is_loopback, remove_password, set_password
 from ddviz.app.main import launch
 from ddviz.errors import BadValueError
-from tests.commands import typed
+from tests.commands import ddviz, typed
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "localhost", "::1", "[::1]"])
@@ -63,6 +64,43 @@ def test_a_password_is_kept_as_a_hash_that_only_its_owner_reads(tmp_path):
     ]:
         assert not known.fit_now(name, word)
     assert not known.fit_now("ann", "x" * 10_000_000) and not known.fit_now("ann", "\ud800")
+
+
+def test_a_changed_password_holds_from_the_next_login_on(tmp_path, capsys):
+    file = tmp_path / "auth"
+    set_password(file, "ann", "correct horse")
+    set_password(file, "bob", "battery staple")
+    known = Passwords.of(file)
+    set_password(file, "ann", "another horse")
+    assert known.fit_now("ann", "another horse") and not known.fit_now("ann", "correct horse")
+    remove_password(file, "ann")
+    assert not known.fit_now("ann", "another horse") and known.fit_now("bob", "battery staple")
+    assert capsys.readouterr().err.splitlines() == ["ddviz: a login as 'ann' was refused"] * 2
+    file.write_text("nonsense")
+    assert not known.fit_now("bob", "battery staple")
+    assert "line 1 is no NAME:SALT:HASH" in capsys.readouterr().err
+    file.unlink()
+    assert not known.fit_now("bob", "battery staple")
+    set_password(file, "bob", "battery staple")
+    assert known.fit_now("bob", "battery staple")
+
+
+def test_a_name_is_taken_out(tmp_path):
+    file = tmp_path / "auth"
+    set_password(file, "ann", "correct horse")
+    link = tmp_path / "link"
+    link.symlink_to(file)
+    done = ddviz("password", "bob", "--auth-file", link, "--remove")
+    assert done.returncode == 2 and "does not name 'bob'" in done.stderr
+    done = ddviz("password", "ann", "--auth-file", link, "--remove")
+    assert done.returncode == 0 and "may use the app no more" in done.stderr
+    assert file.read_text() == "" and link.is_symlink()
+
+
+def test_a_pipe_is_no_file_of_passwords(tmp_path):
+    os.mkfifo(tmp_path / "auth")
+    with pytest.raises(BadValueError, match="no file of passwords"):
+        Passwords.of(tmp_path / "auth")
 
 
 def test_two_equal_passwords_have_different_hashes(tmp_path):

@@ -1,12 +1,15 @@
 """Whatever is sent to the app over the network: a plain answer or one sentence, never a failure or a wait."""
 
 import contextlib
+import errno
 import http.client
 import json
+import os
 import shutil
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import gradio.route_utils
 import httpx
 import pytest
 
@@ -379,6 +382,15 @@ def test_an_upload_is_bounded_in_bytes_and_all_of_them_together(client, monkeypa
     monkeypatch.setattr(guard, "MAX_UPLOADS", -1)
     answer = client.post("/gradio_api/upload", files={"files": ("x", b"x")})
     assert answer.status_code == 413 and "try again tomorrow" in answer.json()["error"]
+
+
+def test_an_upload_for_which_there_is_no_room_says_so(client, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(gradio.route_utils, "NamedTemporaryFile", full)
+    answer = client.post("/gradio_api/upload", files={"files": ("x", b"x")})
+    assert answer.status_code == 507 and "can't be kept (No space left on device)" in answer.json()["error"]
 
 
 def test_an_upload_that_is_no_form_is_one_sentence(client):

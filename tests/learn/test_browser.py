@@ -85,8 +85,13 @@ def chain(pupil):
     pupil.press(".")
     pupil.page.locator(".ddviz-in-commit", has_text="hidden until you answer").wait_for()
     pupil.press(",", "]", "Enter")
-    pupil.hears_wrong("Not node 1.")
-    pupil.press("]", "]", "]", "]", "Enter")
+    pupil.hears_wrong("Not node 1. Equals the target's argmax after node 0")
+    first = pupil.page.locator("g[data-node='1']:visible")
+    assert first.locator(".ddviz-label").text_content().startswith("1: ")  # as the texts name it
+    assert "not told yet" in first.get_attribute("aria-label")
+    pupil.press("]")
+    pupil.page.locator(".ddviz-learn-says").wait_for(state="hidden")  # it was about another answer
+    pupil.press("]", "]", "]", "Enter")
     pupil.hears_right("Node 5.")
     pupil.page.locator(".ddviz-learn-viewer g.ddviz-accepted:visible").nth(3).wait_for()
 
@@ -228,6 +233,12 @@ def test_the_whole_course_by_keyboard_without_the_network(browser, tmp_path):
         pupil.enter("Lesson 3: From chain to tree (answered)", back=True)
         pupil.open(titles[2])
         pupil.hears("✓ You have answered this one.")
+        page.go_back()
+        pupil.open(titles[-1])
+        pupil.hears("✓ You have answered this one.")
+        page.go_forward()
+        pupil.open(titles[2])
+        page.locator(".ddviz-learn-next:visible").wait_for()
         pupil.enter("The glossary", back=True)
         page.locator("dialog[open] dt", has_text="accept length").wait_for()
         pupil.press("Escape")
