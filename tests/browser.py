@@ -93,8 +93,7 @@ def wait_until(page: Any, expression: str, seconds: float = LIMIT_MS / 1000) -> 
 
 
 # A new page starts processes of chromium, which takes longer than most tests do with it: one that a test has
-# left in order waits here, empty, for the next. All that ddviz stores in a browser: which lessons were
-# answered.
+# left in order waits here, empty, for the next.
 _idle: list[Any] = []
 
 
@@ -132,5 +131,6 @@ def _empty(page: Any) -> None:
     for other in page.context.pages:
         if other is not page:
             other.close()
+    page.evaluate("try { localStorage.clear() } catch {}")  # which lessons were answered
     page.goto("about:blank")
     page.mouse.move(-10, -10)

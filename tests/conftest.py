@@ -2,7 +2,6 @@
 process."""
 
 import os
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +13,6 @@ import pytest
 from tests.browser import launched
 
 os.environ["TRITON_INTERPRET"] = "1"  # GPU kernels run on the CPU; Triton reads it when it is first imported
-os.environ["GRADIO_TEMP_DIR"] = f"{tempfile.gettempdir()}/ddviz-tests-{os.getuid()}"  # of uploads
 os.environ["OMP_NUM_THREADS"] = "1"  # so does torch: two threads spin against each other in a small test
 
 

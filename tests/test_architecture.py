@@ -15,7 +15,7 @@ PACKAGE = Path(ddviz.__file__).parent
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if "vendor" not in path.parts)
 STANDARD = sys.stdlib_module_names
 
-# What a part may import of ddviz beside itself. errors and the version are everybody's.
+# What a part may import of ddviz beside itself. errors, the cache and the version are everybody's.
 MAY_IMPORT: dict[str, set[str]] = {
     "tree": set(),
     "trace": {"tree"},
@@ -33,9 +33,10 @@ MAY_IMPORT: dict[str, set[str]] = {
         *("bench", "temptest", "temptest_report"),
     },
     "errors": set(),
+    "cache": set(),
     "__init__": set(),
 }
-COMMON = {"errors", "__init__"}
+COMMON = {"errors", "cache", "__init__"}
 
 
 @cache

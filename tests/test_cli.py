@@ -18,9 +18,9 @@ import time
 import pytest
 
 from ddviz.check.doctor import examine, faults
-from ddviz.cli import EXIT_CODES, make_parser
+from ddviz.cli import EXIT_CODES, main, make_parser
 from ddviz.cli.terminal import Progress
-from ddviz.errors import cant_write
+from ddviz.errors import DdvizError, cant_write
 from ddviz.trace import load
 from tests.commands import ROOT, ddviz, typed
 
@@ -342,7 +342,7 @@ def test_a_prompts_file_that_is_none_is_named_with_its_line(tmp_path, tiny):
     assert done.returncode == 2 and "line 2" in done.stderr
 
 
-def testengine_options_may_stand_before_the_command():
+def test_engine_options_may_stand_before_the_command():
     from ddviz.cli.common import engine_options
 
     before = make_parser().parse_args(
@@ -357,6 +357,15 @@ def testengine_options_may_stand_before_the_command():
 def test_a_name_that_a_terminal_would_obey_is_told_by_number(tmp_path):
     done = ddviz("show", tmp_path / "a\x1b[31m.ddviz")
     assert done.returncode == 2 and "\x1b" not in done.stderr and "a⟨U+001B⟩[31m.ddviz" in done.stderr
+
+
+def test_an_error_of_several_lines_stays_so(monkeypatch, capsys):
+    def fails(path):
+        raise DdvizError("the server died:\n  a \x1b line\n  another")
+
+    monkeypatch.setattr("ddviz.trace.load", fails)
+    assert main(["show", "x.ddviz"]) == 1
+    assert capsys.readouterr().err == "ddviz: the server died:\n  a ⟨U+001B⟩ line\n  another\n"
 
 
 def test_every_option_has_a_help_text():

@@ -14,4 +14,4 @@ import os
 
 from ddviz.app.uploads import uploads_folder
 
-os.environ["GRADIO_TEMP_DIR"] = str(uploads_folder())  # before Gradio is imported, which looks once
+os.environ["GRADIO_TEMP_DIR"] = str(uploads_folder())  # before Gradio is imported: a part of it looks then

@@ -15,6 +15,7 @@ import ipaddress
 import os
 import re
 import secrets
+import stat
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -59,7 +60,7 @@ class Access:
                     f"--allowed-host {name:.80} is no name of a host; leave out the scheme and the port"
                 )
         if self.auth_file:
-            Passwords.of(self.auth_file)
+            Passwords(self.auth_file)
         return self
 
 
@@ -77,15 +78,11 @@ class Passwords:
     """Hashes by name, those of a file as it is now: a changed password holds from the next login on."""
 
     def __init__(self, file: Path) -> None:
+        """Raises BadValueError for a file that can't be read, holds none, or a line that is none."""
         self._file, self._stamp = file, _stamp(file)
         self._hashes = _hashes(file)  # name -> salt, hash
         self._nobody = (secrets.token_bytes(16), b"")  # a wrong name takes as long as a wrong password
         self._one_at_a_time = asyncio.Lock()
-
-    @classmethod
-    def of(cls, file: Path) -> "Passwords":
-        """Raises BadValueError for a file that can't be read, holds none, or a line that is none."""
-        return cls(file)
 
     def fit_now(self, name: str, password: str) -> bool:
         """Whether it is the name's password. A refusal is said on stderr, for who watches the log."""
@@ -104,7 +101,7 @@ class Passwords:
         try:
             self._hashes = _hashes(self._file)
         except BadValueError as error:
-            self._hashes = {}  # nobody is let in until it is right again
+            self._hashes, self._stamp = {}, None  # nobody is let in until it can be read
             print(f"ddviz: {error}", file=sys.stderr, flush=True)
 
     async def fit(self, name: str, password: str) -> bool:
@@ -140,14 +137,16 @@ def remove_password(file: Path, name: str) -> None:
 
 def _write(file: Path, lines: list[str]) -> None:
     """All of it or nothing, of mode 600; where the path is a link, what it leads to."""
-    file = file.resolve()
     text = "".join(f"{line}\n" for line in lines)
     try:
+        file = Path(os.path.realpath(file))
         file.parent.mkdir(parents=True, exist_ok=True)
         handle, part = tempfile.mkstemp(dir=file.parent, prefix=file.name)  # mode 600
         try:
             with open(handle, "w", encoding="utf-8") as out:
                 out.write(text)
+            with contextlib.suppress(OSError, AttributeError):  # a new file; no root; no such owners
+                os.chown(part, file.stat().st_uid, file.stat().st_gid)  # written by root it stays its owner's
             os.replace(part, file)
         except BaseException:
             with contextlib.suppress(OSError):
@@ -179,9 +178,9 @@ def _hashes(file: Path) -> dict[str, tuple[bytes, bytes]]:
 
 def _lines(file: Path) -> list[str]:
     """Those that are not empty, each checked."""
-    if file.exists() and not file.is_file():
-        raise BadValueError(f"{file}: no file of passwords; make one with: ddviz password")
     try:
+        if not stat.S_ISREG(file.stat().st_mode):
+            raise BadValueError(f"{file}: no file of passwords; make one with: ddviz password")
         lines = [line.strip() for line in file.read_text("utf-8").splitlines()]
     except OSError as error:
         raise BadValueError(f"{file}: can't read it ({error.strerror})") from None

@@ -14,6 +14,11 @@ def default_runs() -> Path:
     return user_data_path("ddviz") / "runs"
 
 
+def make_runs(folder: Path) -> None:
+    """Make a folder of runs, which nobody else may enter: prompts and texts lie in it."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+
 @contextmanager
 def reserved_path(folder: Path, name: str) -> Iterator[Path]:
     """folder/name.ddviz, or with -2, -3 ... where that is taken: nobody else gets it while the block runs.
@@ -22,7 +27,7 @@ def reserved_path(folder: Path, name: str) -> Iterator[Path]:
     goes with the block. Raises TraceError where nothing can be written.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)  # prompts and texts are nobody else's
+        make_runs(folder)
         path, sign = _reserve(folder, name)
     except OSError as error:
         reason = error.strerror

@@ -306,7 +306,7 @@ def _failure(path: str, error: Exception) -> HttpError:
         return HttpError(500, "the app failed; see its log")
     if isinstance(error, OSError) and error.errno:
         return HttpError(
-            507, f"the upload can't be kept ({error.strerror}); GRADIO_TEMP_DIR names another folder for it"
+            507, f"the upload can't be kept ({error.strerror}); DDVIZ_CACHE moves it to another disk"
         )
     return HttpError(400, "the upload is no form with a file")
 

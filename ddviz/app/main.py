@@ -25,7 +25,7 @@ from ddviz.app.panels import HERE, QUIET
 from ddviz.app.replay import replay_tab
 from ddviz.app.session import Session
 from ddviz.app.traces import MAX_UPLOAD, Registry
-from ddviz.app.uploads import made_uploads_folder
+from ddviz.app.uploads import DAY_S, made_uploads_folder
 from ddviz.app.visitors import Visitors
 from ddviz.engines.base import Engine
 from ddviz.errors import BadValueError, DdvizError
@@ -34,7 +34,7 @@ from ddviz.learn.lesson import shipped_samples
 FONT = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif")
 MONO = ("ui-monospace", "SFMono-Regular", "DejaVu Sans Mono", "Menlo", "Consolas", "monospace")
 
-DAILY = (86_400, 86_400)  # seconds: how often uploads are looked through, and how old they may get
+DAILY = (DAY_S, DAY_S)  # seconds: how often uploads are looked through, and how old they may get
 # A link opens another tab than the first: until it is there the page says so, over all (app.css).
 OPENING_JS = """() => {
   document.body.classList.toggle("ddviz-opening", /[#&](trace|lesson)=/.test(location.hash));
@@ -119,7 +119,7 @@ def launch(
             server_name=host,
             server_port=port,
             prevent_thread_lock=True,
-            auth=Passwords.of(access.auth_file).fit if access.auth_file else None,
+            auth=Passwords(access.auth_file).fit if access.auth_file else None,
             app_kwargs={
                 "middleware": [
                     Middleware(Guard, page=page, hosts=_own_names(host, access)),

@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return int(args.command(args) or 0)
     except DdvizError as error:
-        print(f"ddviz: {visible(str(error))}", file=sys.stderr)
+        print("ddviz:", "\n".join(map(visible, str(error).split("\n"))), file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:  # `ddviz show x.ddviz | head`
         sys.stderr.close()

@@ -1,16 +1,25 @@
-"""What several commands do: read the settings that were typed, load the engine, print, make folders."""
+"""What several commands do: read the settings that were typed, load the engine, print a result."""
 
 import argparse
 import json
-import sys
-from pathlib import Path
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from ddviz.cli.terminal import Progress
 from ddviz.engines.base import EngineOptions, GenerateParams
-from ddviz.errors import cant_write
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from ddviz.engines.torch_engine.engine import TorchEngine
+
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # what add_subparsers returns
+Result = TypeVar("Result")
 
 
-def command(commands, name: str, function, text: str) -> argparse.ArgumentParser:
+def command(
+    commands: Commands, name: str, function: Callable[[argparse.Namespace], int | None], text: str
+) -> argparse.ArgumentParser:
     parser = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
     parser.set_defaults(command=function)
     return parser
@@ -44,7 +53,7 @@ def engine_options(args: argparse.Namespace, dtype: str = "float32") -> EngineOp
     )
 
 
-def load_engine(args: argparse.Namespace):
+def load_engine(args: argparse.Namespace) -> "TorchEngine":
     """The engine in this process, its fetching told on stderr."""
     from ddviz.engines.torch_engine.loading import load_engine
 
@@ -57,7 +66,12 @@ def load_engine(args: argparse.Namespace):
         return load_engine(engine_options(args), report)
 
 
-def print_result(as_dict, render, result, as_json: bool) -> None:
+def print_result(
+    as_dict: Callable[[Result], dict[str, Any]],
+    render: Callable[[Result], "RenderableType"],
+    result: Result,
+    as_json: bool,
+) -> None:
     """A result of an analysis, as JSON or laid out for the terminal."""
     if as_json:
         print(json.dumps(as_dict(result)))
@@ -65,23 +79,3 @@ def print_result(as_dict, render, result, as_json: bool) -> None:
     from rich.console import Console
 
     Console(highlight=False).print(render(result))
-
-
-def make_folder_of(out: Path) -> None:
-    """Make the folder that a trace is to lie in, and say so where it was not there."""
-    folder = out.parent
-    if folder.is_dir():
-        return
-    try:
-        folder.mkdir(parents=True)
-    except OSError as error:
-        raise cant_write(f"{out}: can't make the folder {folder}", error) from None
-    print(f"{folder}: folder made", file=sys.stderr)
-
-
-def is_same(one: Path, other: Path) -> bool:
-    return one.exists() and other.exists() and one.samefile(other)
-
-
-def size_of(count: int) -> str:
-    return f"{count / 1e6:.1f} MB" if count >= 100_000 else f"{count / 1e3:.0f} kB"

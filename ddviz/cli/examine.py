@@ -5,7 +5,7 @@ import sys
 import time
 from pathlib import Path
 
-from ddviz.cli.common import command, print_result
+from ddviz.cli.common import Commands, command, print_result
 from ddviz.cli.options import count, positive
 from ddviz.cli.terminal import Signals
 from ddviz.engines.base import Control
@@ -14,7 +14,7 @@ from ddviz.errors import BadValueError
 LIVE_S = 0.25  # between two looks at traces that are followed
 
 
-def add_commands(commands) -> None:
+def add_commands(commands: Commands) -> None:
     p = command(commands, "doctor", doctor, "find faults in traces, or in all traces of a folder")
     p.add_argument("traces", type=Path, nargs="*", metavar="FILE|DIR")
     p.add_argument(
@@ -70,10 +70,10 @@ def _doctor_live(args: argparse.Namespace) -> int:
     if args.traces:
         (path,) = args.traces
     else:
-        from ddviz.app.folders import default_runs
+        from ddviz.app.folders import default_runs, make_runs
 
         path = default_runs()
-        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_runs(path)
     watch = Watch(path)
     print(f"Following {path}; Ctrl-C ends it", file=sys.stderr, flush=True)
     with Signals() as signals:

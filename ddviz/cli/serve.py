@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ddviz.cli.common import command, engine_options
+from ddviz.cli.common import Commands, command, engine_options
 from ddviz.cli.options import add_access, add_engine, add_server, port_number
 from ddviz.errors import BadValueError, DdvizError
 
@@ -30,7 +30,7 @@ def add_app(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=run_app)
 
 
-def add_commands(commands) -> None:
+def add_commands(commands: Commands) -> None:
     p = command(commands, "password", password, "let somebody use the app: write a hashed password")
     p.description += " It is asked for, or read as one line from standard input."
     p.add_argument("name", help="who is to give it when the page opens")
@@ -70,13 +70,15 @@ def run_server(args: argparse.Namespace, access: "Access") -> None:
 
     if find_spec("sglang") is None:
         raise DdvizError("SGLang is not installed here; install it with: pip install 'ddviz[sglang]'")
-    from ddviz.app.main import default_runs, launch
+    from ddviz.app.folders import default_runs, make_runs
+    from ddviz.app.main import launch
     from ddviz.engines.sglang_server import OwnServer
     from ddviz.engines.sglang_server.own import ServerOptions
 
     dtype = ("--dtype", args.dtype) if args.dtype else ()
     options = ServerOptions(args.target, args.draft, extra=(*dtype, *args.server_words))
     runs = args.runs or default_runs()
+    make_runs(runs)
     launch(OwnServer(options, runs / "server"), host=args.host, port=args.port, runs=runs, access=access)
 
 
@@ -123,7 +125,8 @@ def password(args: argparse.Namespace) -> None:
     require_name(args.name)
     if args.remove:
         remove_password(args.auth_file, args.name)
-        print(f"{args.auth_file}: {args.name} may use the app no more", file=sys.stderr)
+        says = "is let in no more; a login that is open lasts until the app ends"
+        print(f"{args.auth_file}: {args.name} {says}", file=sys.stderr)
         return
     if sys.stdin.isatty():
         word = getpass(f"Password of {args.name}: ")

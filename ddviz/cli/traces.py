@@ -6,18 +6,18 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ddviz.cli.common import command, is_same, load_engine, make_folder_of, params_of, size_of
+from ddviz.cli.common import Commands, command, load_engine, params_of
 from ddviz.cli.options import add_engine, add_params, count
 from ddviz.cli.terminal import Progress, Signals
 from ddviz.engines.base import MODES, Control
-from ddviz.errors import BadValueError
+from ddviz.errors import BadValueError, cant_write
 from ddviz.trace.writer import require_free
 
 if TYPE_CHECKING:
     from ddviz.trace import Trace
 
 
-def add_commands(commands) -> None:
+def add_commands(commands: Commands) -> None:
     p = command(commands, "record", record, "run a prompt and record its trace")
     p.add_argument("--prompt", required=True, help="what to say to the target")
     p.add_argument("--out", type=Path, required=True, help="the trace to write, NAME.ddviz")
@@ -75,7 +75,7 @@ def add_commands(commands) -> None:
 def record(args: argparse.Namespace) -> int:
     params = params_of(args, prompt=args.prompt).checked()
     require_free(args.out, args.force)  # before half a minute of loading
-    make_folder_of(args.out)
+    _make_folder_of(args.out)
     with Signals() as signals:
         engine = load_engine(args)
         from ddviz.engines.torch_engine.record import Recording
@@ -117,7 +117,7 @@ def export(args: argparse.Namespace) -> None:
         raise BadValueError("name a trace and a format: export FILE --to FORMAT, or a lesson: --lesson NAME")
     if args.level and args.to != "html":
         raise BadValueError("--level is for --to html; the other formats hold one step, whole")
-    require_free(args.out, args.force and not is_same(args.out, args.trace))
+    require_free(args.out, args.force and not _is_same(args.out, args.trace))
     trace = load(args.trace)
     if trace.damage:
         print(f"{args.trace}: {trace.damage}; only what can be read is exported", file=sys.stderr)
@@ -127,10 +127,10 @@ def export(args: argparse.Namespace) -> None:
     from ddviz.viewer.graph import export_graph, graph_bytes
 
     graph_bytes(trace, args.step or 0, "json")  # refused before a folder is made
-    make_folder_of(args.out)
+    _make_folder_of(args.out)
     export_graph(trace, args.step or 0, args.to, args.out)
     print(
-        f"{args.out}: step {args.step or 0} of {trace.name}, {size_of(args.out.stat().st_size)}",
+        f"{args.out}: step {args.step or 0} of {trace.name}, {_size_of(args.out.stat().st_size)}",
         file=sys.stderr,
     )
 
@@ -147,8 +147,8 @@ def _export_page(trace: "Trace", args: argparse.Namespace) -> None:
     checked_page(trace, level, args.step)
     for name, size in page_sizes(trace).items():
         chosen = "  <- this one" if name == level else ""
-        print(f"--level {name:8}  about {size_of(size):>8}  {LEVELS[name]}{chosen}", file=sys.stderr)
-    make_folder_of(args.out)
+        print(f"--level {name:8}  about {_size_of(size):>8}  {LEVELS[name]}{chosen}", file=sys.stderr)
+    _make_folder_of(args.out)
     with Progress() as progress:
         progress("Examining the trace")
         findings = to_builtins(examine_path(args.trace)[args.trace])
@@ -160,7 +160,7 @@ def _export_page(trace: "Trace", args: argparse.Namespace) -> None:
             lambda done: progress("Writing the page", f"{done:4.0%}"),
             findings,
         )
-    size = size_of(args.out.stat().st_size)
+    size = _size_of(args.out.stat().st_size)
     print(f"{args.out}: {size}; it opens in any browser, offline", file=sys.stderr)
 
 
@@ -174,11 +174,11 @@ def _export_lesson(args: argparse.Namespace) -> None:
         raise BadValueError(
             f"a lesson has its own trace and step, and is written as html; leave out {given[0]}"
         )
-    require_free(args.out, args.force and not is_same(args.out, Path(args.lesson)))
+    require_free(args.out, args.force and not _is_same(args.out, Path(args.lesson)))
     lesson = find_lesson(args.lesson)
-    make_folder_of(args.out)
+    _make_folder_of(args.out)
     export_lesson(lesson, args.out)
-    size = size_of(args.out.stat().st_size)
+    size = _size_of(args.out.stat().st_size)
     print(f"{args.out}: {lesson.title}, {size}; it opens in any browser, offline", file=sys.stderr)
 
 
@@ -189,3 +189,23 @@ def import_reference(args: argparse.Namespace) -> None:
     run(args.source, args.out, overwrite=args.force)
     look = f"ddviz show {shlex.quote(str(args.out))}"
     print(f"{args.out}: written{folder}; look at it with: {look}", file=sys.stderr)
+
+
+def _make_folder_of(out: Path) -> None:
+    """Make the folder that a trace is to lie in, and say so where it was not there."""
+    folder = out.parent
+    if folder.is_dir():
+        return
+    try:
+        folder.mkdir(parents=True)
+    except OSError as error:
+        raise cant_write(f"{out}: can't make the folder {folder}", error) from None
+    print(f"{folder}: folder made", file=sys.stderr)
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    return one.exists() and other.exists() and one.samefile(other)
+
+
+def _size_of(count: int) -> str:
+    return f"{count / 1e6:.1f} MB" if count >= 100_000 else f"{count / 1e3:.0f} kB"

@@ -5,21 +5,21 @@ import shlex
 import sys
 from pathlib import Path
 
-from ddviz.cli.common import command, engine_options, load_engine, params_of, print_result
+from ddviz.cli.common import Commands, command, engine_options, load_engine, params_of, print_result
 from ddviz.cli.options import add_engine, add_params, address, count, mode_list, positive, step_range
 from ddviz.cli.terminal import Progress
 from ddviz.engines.base import MODES, GenerateParams
 from ddviz.errors import BadValueError
 
 
-def add_commands(commands) -> None:
+def add_commands(commands: Commands) -> None:
     _add_temptest(commands)
     _add_audit(commands)
     _add_losslessness(commands)
     _add_bench(commands)
 
 
-def _add_temptest(commands) -> None:
+def _add_temptest(commands: Commands) -> None:
     p = command(
         commands, "temptest", temptest, "the temperature test: greedy regression, speed, diversity, health"
     )
@@ -51,7 +51,7 @@ def _add_temptest(commands) -> None:
     add_engine(p)
 
 
-def _add_audit(commands) -> None:
+def _add_audit(commands: Commands) -> None:
     p = command(
         commands, "audit", audit, "compute a trace's probabilities again by plain forwards, and compare"
     )
@@ -63,7 +63,7 @@ def _add_audit(commands) -> None:
     p.add_argument("--device", default=argparse.SUPPRESS, help="default: cuda where there is one, else cpu")
 
 
-def _add_losslessness(commands) -> None:
+def _add_losslessness(commands: Commands) -> None:
     p = command(commands, "losslessness", losslessness, "test whether an engine samples from its target")
     p.description += (
         " One step against its exact distribution, and tokens 1 to 3 of short generations against"
@@ -90,7 +90,7 @@ def _add_losslessness(commands) -> None:
     add_engine(p)
 
 
-def _add_bench(commands) -> None:
+def _add_bench(commands: Commands) -> None:
     p = command(commands, "bench", bench, "measure tokens/s, accept length and losslessness of each mode")
     p.add_argument(
         "--prompts", type=Path, required=True, help='JSON Lines: {"prompt": ...} or {"messages": [...]}'

@@ -31,7 +31,7 @@ const BENCH_STYLESHEET = `
     .join("\n")}
 `;
 
-// hooks { onSelect(step, node), onGo(step) } -> { view, close }
+// hooks { onSelect(step, node), onDrawn(step, node), onGo(step) } -> what `mount` of the viewer returns
 function mountBench(box, lesson, source, hooks, { blind, step, node, stage }) {
   const view = mount(box, numberedSource(blind ? blindSource(source, lesson) : source), {
     live: false,
@@ -44,7 +44,8 @@ function mountBench(box, lesson, source, hooks, { blind, step, node, stage }) {
   const sheet = new CSSStyleSheet();
   sheet.replaceSync(BENCH_STYLESHEET);
   shadow.adoptedStyleSheets = [...shadow.adoptedStyleSheets, sheet];
-  for (const name of [...lesson.hide, ...(blind ? ["legend"] : [])]) shadow.querySelector(".ddviz").classList.add(`ddviz-bare-${name}`);
+  const hidden = [...lesson.hide, ...(blind ? ["legend"] : [])];
+  for (const name of hidden) shadow.querySelector(".ddviz").classList.add(`ddviz-bare-${name}`);
   return view;
 }
 

@@ -37,7 +37,7 @@ function showLesson(body, lesson, page) {
     lesson,
     answer,
     scope,
-    step: (i) => (views[i] ??= source.step(i)),
+    step: (i) => (views[i] ??= source.step(i).catch((error) => forget(i, error))),
     go: (change) => view?.update(change),
     reveal,
   };
@@ -52,6 +52,12 @@ function showLesson(body, lesson, page) {
   scope.onClose(() => view?.destroy());
   scope.listen(article, "keydown", stepFromText);
   scope.listen(viewBox, "keydown", answerByEnter, true); // before the viewer, which would choose the node again
+
+  // A step that could not be read is asked for again.
+  function forget(i, error) {
+    delete views[i];
+    throw error;
+  }
 
   function openViewer(at) {
     view?.destroy();
@@ -99,10 +105,11 @@ function newCue(card, scope) {
     [...buttons.children].find((one) => !one.hidden)?.focus({ preventScroll: true });
   });
   cue.hidden = true;
-  const look = ([{ isIntersecting, boundingClientRect: box, rootBounds }]) => {
-    cue.hidden = isIntersecting || box.top < (rootBounds?.top ?? 0);
+  const look = (entries) => {
+    const { isIntersecting, boundingClientRect: box } = entries.at(-1);
+    cue.hidden = isIntersecting || box.top < card.parentNode.getBoundingClientRect().top;
   };
-  scope.observe(new IntersectionObserver(look, { threshold: 1 }), [buttons]);
+  scope.observe(new IntersectionObserver(look, { threshold: 0.99 }), [buttons]); // of 1 a zoomed page falls short
   return append(make("div", "ddviz-learn-cue-line"), cue);
 }
 

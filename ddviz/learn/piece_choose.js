@@ -19,9 +19,11 @@ function stepPiece({ lesson, answer }) {
 
 function clickPiece({ lesson, answer, step: stepOf, reveal }) {
   const { wants, step: asked, blind } = lesson;
+  let chosen = null; // the name of it
 
   function offer(step, node) {
     const name = placeName(step === asked ? null : step, node);
+    chosen = name;
     answer.choice(name, async () => {
       if (step !== asked) return answer.wrong(`The question is about step ${asked}; this is step ${step}.`);
       if (node === null) return answer.note("The step is on its way.");
@@ -29,12 +31,14 @@ function clickPiece({ lesson, answer, step: stepOf, reveal }) {
         answer.right(sentence(name));
         return reveal();
       }
-      return answer.wrong(`Not ${name}. ${await whyOf(node)}`.trim());
+      const why = await whyOf(node);
+      return chosen === name && answer.wrong(`Not ${name}. ${why}`.trim());
     });
   }
 
   async function whyOf(node) {
-    const view = await stepOf(asked);
+    const view = await stepOf(asked).catch(() => null);
+    if (!view) return ""; // it can't be read just now
     const { why, status } = (node === BONUS ? view.bonus : view.nodes[node]) ?? {};
     if (blind && status === "unreached") return "It is never examined."; // why would name the answer
     return why ? sentence(why) : "";

@@ -19,7 +19,8 @@ function coinPiece({ lesson, answer, step: stepOf, reveal }) {
     const chart = newDraws(law, wanted, (count, furthest) => {
       if (count < wanted || goals.draws) return;
       goals.draws = true;
-      told(`${count.toLocaleString("en")} draws: no bar is more than ${furthest.toFixed(3)} off its mark.`);
+      const off = (Math.ceil(1000 * furthest) / 1000).toFixed(3);
+      told(`${count.toLocaleString("en")} draws: no bar is more than ${off} off its mark.`);
     });
     append(box, bar.element, chart.element);
     bar.show(view.nodes[0].coin);

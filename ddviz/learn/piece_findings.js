@@ -38,7 +38,11 @@ function findingsPiece({ lesson, answer, step: stepOf, go, reveal }) {
   async function check() {
     if (node === null) return answer.note(`Step ${step} is on its way.`);
     const k = faults.findIndex((fault) => fault.i === step && fault.n === node);
-    if (k < 0) return answer.wrong(await whyNot(step, node));
+    if (k < 0) {
+      const [i, n] = [step, node];
+      const says = await whyNot(i, n);
+      return i === step && n === node && answer.wrong(says);
+    }
     found.add(k);
     const { finding } = faults[k];
     if (found.size === faults.length) {
@@ -50,7 +54,7 @@ function findingsPiece({ lesson, answer, step: stepOf, go, reveal }) {
 
   async function whyNot(i, n) {
     const about = n === BONUS ? "the bonus" : `node ${n}`;
-    const differs = (await stepOf(i)).nodes[n]?.differs;
+    const differs = (await stepOf(i).catch(() => null))?.nodes[n]?.differs;
     const says = `The doctor has nothing about ${about} of step ${i}.`;
     return differs ? `${says} ${sentence(differs)} What decided over it is at its parent.` : says;
   }

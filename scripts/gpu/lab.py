@@ -27,7 +27,7 @@ from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from typing import Any
 
-DDVIZ = (sys.executable, "-c", "import sys; from ddviz.cli import main; sys.exit(main())")
+DDVIZ = (sys.executable, "-m", "ddviz.cli")
 DRAFT = str(Path(__file__).resolve().parents[2] / "ddviz/models/smollm2-135m-dflash")
 START_LIMIT_S = 400
 PORTS = itertools.count(41000 + 200 * (os.getpid() % 50), 10)  # one engine needs a few; runs go side by side
@@ -252,9 +252,7 @@ def arguments(doc: str | None, out: Path) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--target", required=True, help="folder of the target that --draft fits")
     parser.add_argument("--draft", default=DRAFT, help="folder of the DFlash drafter (default: ddviz's own)")
-    parser.add_argument(
-        "--out", type=Path, default=out, help="for logs and traces (default: %(default)s)"
-    )
+    parser.add_argument("--out", type=Path, default=out, help="for logs and traces (default: %(default)s)")
     parser.add_argument("words", nargs="*", help="for sglang.launch_server")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)

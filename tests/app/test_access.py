@@ -1,10 +1,12 @@
 """Who is let in: loopback alone, unless a password or a plain word says otherwise."""
 
 import asyncio
+import errno
 import os
 import stat
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -51,7 +53,7 @@ def test_a_password_is_kept_as_a_hash_that_only_its_owner_reads(tmp_path):
     assert len(text.splitlines()) == 2 and "horse" not in text
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert [path.name for path in file.parent.iterdir()] == ["auth"]
-    known = Passwords.of(file)
+    known = Passwords(file)
     assert known.fit_now("ann", "another horse") and known.fit_now("bob", "battery staple")
     with ThreadPoolExecutor(1) as other:  # a loop of its own: playwright has one in this thread
         assert other.submit(lambda: asyncio.run(known.fit("ann", "another horse"))).result() is True
@@ -70,7 +72,7 @@ def test_a_changed_password_holds_from_the_next_login_on(tmp_path, capsys):
     file = tmp_path / "auth"
     set_password(file, "ann", "correct horse")
     set_password(file, "bob", "battery staple")
-    known = Passwords.of(file)
+    known = Passwords(file)
     set_password(file, "ann", "another horse")
     assert known.fit_now("ann", "another horse") and not known.fit_now("ann", "correct horse")
     remove_password(file, "ann")
@@ -81,8 +83,27 @@ def test_a_changed_password_holds_from_the_next_login_on(tmp_path, capsys):
     assert "line 1 is no NAME:SALT:HASH" in capsys.readouterr().err
     file.unlink()
     assert not known.fit_now("bob", "battery staple")
+    assert not known.fit_now("bob", "battery staple")  # nor is it an error
     set_password(file, "bob", "battery staple")
     assert known.fit_now("bob", "battery staple")
+
+
+def test_a_file_that_could_not_be_read_once_is_read_again(tmp_path, monkeypatch):
+    file = tmp_path / "auth"
+    set_password(file, "ann", "correct horse")
+    known = Passwords(file)
+    os.utime(file, (1, 1))
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "read_text", raising(OSError(errno.EMFILE, "Too many open files")))
+        assert not known.fit_now("ann", "correct horse")
+    assert known.fit_now("ann", "correct horse")
+
+
+def raising(error):
+    def fails(*_, **__):
+        raise error
+
+    return fails
 
 
 def test_a_name_is_taken_out(tmp_path):
@@ -93,14 +114,14 @@ def test_a_name_is_taken_out(tmp_path):
     done = ddviz("password", "bob", "--auth-file", link, "--remove")
     assert done.returncode == 2 and "does not name 'bob'" in done.stderr
     done = ddviz("password", "ann", "--auth-file", link, "--remove")
-    assert done.returncode == 0 and "may use the app no more" in done.stderr
+    assert done.returncode == 0 and "is let in no more" in done.stderr
     assert file.read_text() == "" and link.is_symlink()
 
 
 def test_a_pipe_is_no_file_of_passwords(tmp_path):
     os.mkfifo(tmp_path / "auth")
     with pytest.raises(BadValueError, match="no file of passwords"):
-        Passwords.of(tmp_path / "auth")
+        Passwords(tmp_path / "auth")
 
 
 def test_two_equal_passwords_have_different_hashes(tmp_path):
@@ -112,7 +133,7 @@ def test_two_equal_passwords_have_different_hashes(tmp_path):
 
 def test_a_wrong_name_takes_as_long_as_a_wrong_password(tmp_path):
     set_password(tmp_path / "auth", "ann", "correct horse")
-    known = Passwords.of(tmp_path / "auth")
+    known = Passwords(tmp_path / "auth")
 
     def shortest(name: str) -> float:
         times = []
@@ -136,5 +157,5 @@ def test_a_password_has_8_to_1024_characters(tmp_path, word):
 def test_a_file_that_holds_no_passwords_is_refused(tmp_path, text):
     (tmp_path / "auth").write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(BadValueError) as refused:
-        Passwords.of(tmp_path / "auth")
+        Passwords(tmp_path / "auth")
     assert "\n" not in str(refused.value)

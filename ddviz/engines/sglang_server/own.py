@@ -116,7 +116,7 @@ class OwnServer(ServerEngine):
     def _start(self) -> None:
         port = free_port()
         self._server = Api(f"http://127.0.0.1:{port}")
-        self.traces.mkdir(parents=True, exist_ok=True)
+        self.traces.mkdir(parents=True, exist_ok=True, mode=0o700)
         environment = {"DDVIZ_TRACE_DIR": str(self.traces), "DDVIZ_GATE": str(self._gate.folder)}
         with self._lock:
             self._be("starting", "starting the SGLang server", 0.0, error=None)

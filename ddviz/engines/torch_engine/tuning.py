@@ -21,7 +21,7 @@ import msgspec
 import torch
 from filelock import FileLock, Timeout
 
-from ddviz.engines.torch_engine.fetch import cache_root
+from ddviz.cache import cache_root
 from ddviz.engines.torch_engine.models import Pair, device_name, load_pair
 
 ACCEPT_LENGTH = {
