@@ -81,12 +81,12 @@ def scores(view: StepView) -> Iterator[Fault]:
         return
     if tree.scores[0] != 0:
         yield Fault(f"the root's score is {tree.scores[0]}, must be 0", 0)
-    logprobs = view.draft_logprobs
-    if logprobs is None:
+    logprobs, error = view.draft_logprobs, view.draft_rounding
+    if logprobs is None or error is None:
         return
     found, above = np.array(tree.scores, np.float64), np.array(tree.parents)
     expected = found[above] + logprobs
-    tolerance = rounding(logprobs) + 2 * FLOAT32_ULP * np.abs(found)
+    tolerance = error + 2 * FLOAT32_ULP * np.abs(found)
     for node in np.flatnonzero(np.abs(found - expected) > tolerance).tolist():
         yield Fault(
             f"score {found[node]:.7g}, must be {expected[node]:.7g} "
@@ -163,11 +163,11 @@ class _Candidate(NamedTuple):
 
 def _scores_from_draft(view: StepView) -> tuple[list[float], list[float]] | None:
     """Scores [n] summed from the recorded draft, and how far they may be off; None where one is missing."""
-    parents, logprobs = view.step.tree.parents, view.draft_logprobs
-    if logprobs is None or np.isnan(logprobs[1:]).any():
+    parents, logprobs, rounded = view.step.tree.parents, view.draft_logprobs, view.draft_rounding
+    if logprobs is None or rounded is None or np.isnan(logprobs[1:]).any():
         return None
     scores, errors = [0.0], [0.0]
-    for node, (logprob, error) in enumerate(zip(logprobs.tolist(), rounding(logprobs).tolist(), strict=True)):
+    for node, (logprob, error) in enumerate(zip(logprobs.tolist(), rounded.tolist(), strict=True)):
         if node:
             score = scores[parents[node]] + logprob
             scores.append(score)

@@ -131,6 +131,13 @@ def _row_faults(
     """probs: top_probs as a table."""
     if probs is None:
         return
+    falls = (probs[:, 1:] <= probs[:, :-1]).all() and (probs[:, -1:] >= 0).all()
+    if not falls or not (probs.sum(axis=1) <= 1 + MASS_TOLERANCE).all():  # or one is null
+        yield from _wrong_rows(name, probs)
+    yield from _other_probs(view, name, rows)
+
+
+def _wrong_rows(name: str, probs: Table) -> Iterator[Fault]:
     known = np.where(np.isnan(probs), 0.0, probs)
     outside = ((known < 0) | (known > 1 + MASS_TOLERANCE)).any(axis=1)
     rises = (probs[:, 1:] > probs[:, :-1]).any(axis=1)
@@ -138,7 +145,6 @@ def _row_faults(
     for node in np.flatnonzero(outside | rises | heavy).tolist():
         says = "are not in [0, 1]" if outside[node] else "rise" if rises[node] else "sum to more than 1"
         yield Fault(f"target.{name}.top_probs[{node}] {says}", node)
-    yield from _other_probs(view, name, rows)
 
 
 def _other_probs(view: StepView, name: str, rows: TargetRows | FilteredRows) -> Iterator[Fault]:

@@ -128,6 +128,11 @@ class StepView:
         return found
 
     @cached_property
+    def draft_rounding(self) -> Table | None:
+        """How far each of draft_logprobs may be off."""
+        return None if self.draft_logprobs is None else rounding(self.draft_logprobs)
+
+    @cached_property
     def raw_tops(self) -> Table | None:
         """Probabilities [n, m] of the best tokens of the raw rows; None = not recorded."""
         return None if self.step.target is None else table_of(self.step.target.raw.top_probs)
