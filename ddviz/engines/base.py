@@ -22,17 +22,6 @@ TARGET_TOP = 8  # m, target tokens that a trace keeps per node
 RECORDED_CANDIDATES = 16  # K that it keeps per draft position at least, so that what-if can answer other caps
 SEED_NOTE = "The same seed gives the same sampled text in one mode, not across modes."
 
-# What DDVIZ_FAULT may name: defects that the embedded engine really commits, to try the checks on.
-FAULTS = (
-    "chain_mask",
-    "position_by_index",
-    "kv_not_packed",
-    "flat_off_by_one",
-    "wrong_feature_layer",
-    "biased_coin",
-    "greedy_kernel_at_temperature",
-)
-
 
 class GenerateParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One request. `checked` says whether its values make sense."""

@@ -215,7 +215,7 @@ class Lab:
 
         trace  what the engine traces of requests that do not say: "" nothing, "light", "standard"; None: it
                cannot trace at all
-        fault  what it does wrong, one of ddviz.engines.base.FAULTS
+        fault  what it does wrong, one of ddviz.engines.faults.FAULTS
         tf32   let float32 attention multiply in TF32, tens of times faster and good to three digits
         """
         options = {"model_path": str(self.target), "nccl_port": next(PORTS), **DEFAULTS, **options}

@@ -10,7 +10,8 @@ import torch
 
 from ddviz.check.doctor import examine
 from ddviz.check.doctor import faults as broken
-from ddviz.engines.base import FAULTS, Control, GenerateParams
+from ddviz.engines.base import Control, GenerateParams
+from ddviz.engines.faults import FAULTS
 from ddviz.engines.torch_engine import faults
 from ddviz.engines.torch_engine.engine import TorchEngine
 from ddviz.engines.torch_engine.models import load_pair

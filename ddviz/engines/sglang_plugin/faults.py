@@ -1,28 +1,24 @@
 """Defects that the server really commits when DDVIZ_FAULT names one and DDVIZ_DEBUG is 1: to try checks on.
 
 In:  the environment.
-Out: the name of a fault, one of `ddviz.engines.base.FAULTS`. The trace then holds what it did, and its header
-     the name.
+Out: the name of a fault, one of `ddviz.engines.faults.FAULTS`. The trace then holds what it did, and its
+     header the name.
 Not here: the workers that commit them (faulty_workers.py), for which SGLang must be loaded; the same defects
 of the embedded engine (torch_engine/faults.py); finding them (check/).
 """
 
 import os
 
-from ddviz.engines.base import FAULTS
+from ddviz.engines.faults import FAULT, asked_fault
 from ddviz.errors import RefusedError
 
-FAULT, DEBUG = "DDVIZ_FAULT", "DDVIZ_DEBUG"  # environment
+DEBUG = "DDVIZ_DEBUG"  # environment
 
 
 def chosen() -> str | None:
     """The fault to commit, None = none. RefusedError for an unknown name, and where nobody said DEBUG."""
-    name = os.environ.get(FAULT) or None
-    if name is None:
-        return None
-    if name not in FAULTS:
-        raise RefusedError(f"{FAULT} is {name!r}, must be one of: {', '.join(FAULTS)}; unset it to run sound")
-    if os.environ.get(DEBUG) != "1":
+    name = asked_fault()
+    if name is not None and os.environ.get(DEBUG) != "1":
         raise RefusedError(f"{FAULT}={name} makes this server do wrong: set {DEBUG}=1 too, or unset it")
     return name
 

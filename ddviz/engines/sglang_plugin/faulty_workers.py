@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ddviz.engines.base import FAULTS
+from ddviz.engines.faults import by_fault
 from ddviz.engines.sglang_plugin.step_buffers import StepBuffers
 from ddviz.engines.sglang_plugin.worker import DDTreeWorker
 
@@ -96,16 +96,12 @@ class GreedyKernelAtTemperature(DDTreeWorker):
         return True
 
 
-WORKERS = {
-    worker.fault: worker
-    for worker in (
-        ChainMask,
-        PositionByIndex,
-        KvNotPacked,
-        FlatOffByOne,
-        WrongFeatureLayer,
-        BiasedCoin,
-        GreedyKernelAtTemperature,
-    )
-}
-assert set(WORKERS) == set(FAULTS), f"{set(WORKERS) ^ set(FAULTS) = }"
+WORKERS = by_fault(
+    ChainMask,
+    PositionByIndex,
+    KvNotPacked,
+    FlatOffByOne,
+    WrongFeatureLayer,
+    BiasedCoin,
+    GreedyKernelAtTemperature,
+)

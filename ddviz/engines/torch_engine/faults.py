@@ -1,20 +1,17 @@
 """Defects that the embedded engine really commits when DDVIZ_FAULT names one, to try the checks on.
 
-In:  the name of a fault, one of `ddviz.engines.base.FAULTS`.
+In:  the name of a fault, one of `ddviz.engines.faults.FAULTS`.
 Out: a TorchEngine whose one method does the wrong thing. The trace then holds what it did.
 Not here: finding them (check/).
 """
-
-import os
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ddviz.engines.base import FAULTS
+from ddviz.engines.faults import asked_fault, by_fault
 from ddviz.engines.torch_engine.engine import TorchEngine
 from ddviz.engines.torch_engine.run import Run
-from ddviz.errors import RefusedError
 from ddviz.tree import AcceptedPath, DraftTree, TreeAcceptance, accepted_paths
 
 
@@ -92,19 +89,15 @@ class GreedyKernelAtTemperature(TorchEngine):
         return True
 
 
-ENGINES = {
-    engine.fault: engine
-    for engine in (
-        ChainMask,
-        PositionByIndex,
-        KvNotPacked,
-        FlatOffByOne,
-        WrongFeatureLayer,
-        BiasedCoin,
-        GreedyKernelAtTemperature,
-    )
-}
-assert set(ENGINES) == set(FAULTS), f"{set(ENGINES) ^ set(FAULTS) = }"
+ENGINES = by_fault(
+    ChainMask,
+    PositionByIndex,
+    KvNotPacked,
+    FlatOffByOne,
+    WrongFeatureLayer,
+    BiasedCoin,
+    GreedyKernelAtTemperature,
+)
 
 
 def engine_class() -> type[TorchEngine]:
@@ -112,11 +105,5 @@ def engine_class() -> type[TorchEngine]:
 
     Raises RefusedError for an unknown name.
     """
-    name = os.environ.get("DDVIZ_FAULT", "")
-    if not name:
-        return TorchEngine
-    if name not in ENGINES:
-        raise RefusedError(
-            f"DDVIZ_FAULT is {name!r}, must be one of: {', '.join(FAULTS)}; unset it to run sound"
-        )
-    return ENGINES[name]
+    name = asked_fault()
+    return TorchEngine if name is None else ENGINES[name]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ddviz.engines.base import FAULTS
+from ddviz.engines.faults import FAULTS
 from ddviz.trace import schema
 from scripts.gpu.lab import TREE, Answer, EngineProcess
 
