@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from ddviz.engines.torch_engine.engine import TorchEngine
+    from ddviz.trace import Trace
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # what add_subparsers returns
 Result = TypeVar("Result")
@@ -64,6 +66,12 @@ def load_engine(args: argparse.Namespace) -> "TorchEngine":
                 progress(sentence, "" if fraction is None else f"{fraction:4.0%}")
 
         return load_engine(engine_options(args), report)
+
+
+def tell_damage(trace: "Trace", done: str) -> None:
+    """On stderr, where some of a trace can't be read. done: to the rest, in a word."""
+    if trace.damage:
+        print(f"{trace.path}: {trace.damage}; only what can be read is {done}", file=sys.stderr)
 
 
 def print_result(

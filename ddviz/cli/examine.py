@@ -5,7 +5,7 @@ import sys
 import time
 from pathlib import Path
 
-from ddviz.cli.common import Commands, command, print_result
+from ddviz.cli.common import Commands, command, print_result, tell_damage
 from ddviz.cli.options import count, positive
 from ddviz.cli.terminal import Signals
 from ddviz.engines.base import Control
@@ -91,8 +91,7 @@ def diff(args: argparse.Namespace) -> int:
 
     a, b = load(args.a), load(args.b)
     for trace in (a, b):
-        if trace.damage:
-            print(f"{trace.path}: {trace.damage}; only what can be read is compared", file=sys.stderr)
+        tell_damage(trace, "compared")
     parted = p.part(a, b)
     print_result(lambda found: p.as_dict(a, b, found), lambda found: p.render(a, b, found), parted, args.json)
     return 0 if parted.is_same else 1

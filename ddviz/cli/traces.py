@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ddviz.cli.common import Commands, command, load_engine, params_of
+from ddviz.cli.common import Commands, command, load_engine, params_of, tell_damage
 from ddviz.cli.options import add_engine, add_params, count
 from ddviz.cli.terminal import Progress, Signals
 from ddviz.engines.base import MODES, Control
@@ -119,8 +119,7 @@ def export(args: argparse.Namespace) -> None:
         raise BadValueError("--level is for --to html; the other formats hold one step, whole")
     require_free(args.out, args.force and not _is_same(args.out, args.trace))
     trace = load(args.trace)
-    if trace.damage:
-        print(f"{args.trace}: {trace.damage}; only what can be read is exported", file=sys.stderr)
+    tell_damage(trace, "exported")
     if args.to == "html":
         _export_page(trace, args)
         return

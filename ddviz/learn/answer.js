@@ -3,7 +3,7 @@
 function newAnswer({ lesson, onTerm, isDone, onRight, onNext }) {
   const card = make("section", "ddviz-learn-question");
   card.setAttribute("aria-label", "Question");
-  const check = button("ddviz-learn-check", "", "Check the answer (Enter in the tree)", () => onCheck?.());
+  const check = button("ddviz-learn-check", "", "Check the answer (Enter in the tree)", () => press());
   const hint = make("div", "ddviz-learn-hint");
   const hintButton = toggleButton("", "Hint", "A hint", (on) => (hint.hidden = !on));
   const next = button("ddviz-learn-next", "Next lesson", "The next lesson", onNext);
@@ -26,6 +26,13 @@ function newAnswer({ lesson, onTerm, isDone, onRight, onNext }) {
   if (isDone) {
     say("done", "✓ You have answered this one. Do it again, if you like.");
     next.hidden = !onNext;
+  }
+
+  // What is wrong may take a moment to find: then it is said of the same answer, or not at all.
+  async function press() {
+    const asked = check.textContent;
+    const wrong = await onCheck();
+    if (wrong && asked === check.textContent) say("wrong", `✗ ${wrong}`);
   }
 
   function say(kind, text) {
@@ -54,6 +61,7 @@ function newAnswer({ lesson, onTerm, isDone, onRight, onNext }) {
       onRight();
     },
     // A button that checks: its label names the answer as it stands. What was wrong of another is said no more.
+    // whenChecked says what it has to say, or returns what is wrong, or a promise of that.
     choice(label, whenChecked) {
       check.hidden = false;
       check.textContent = `Answer: ${label}`;
@@ -62,8 +70,9 @@ function newAnswer({ lesson, onTerm, isDone, onRight, onNext }) {
     },
     // As its button; false where nothing is to be checked.
     check() {
-      onCheck?.();
-      return onCheck !== null;
+      if (onCheck === null) return false;
+      press();
+      return true;
     },
   };
 }

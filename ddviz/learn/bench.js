@@ -51,14 +51,11 @@ function mountBench(box, lesson, source, hooks, { blind, step, node, stage }) {
 
 // Texts name nodes by their numbers, so the tree shows them.
 function numberedSource(source) {
-  const numbered = (node) => ({ ...node, treeLabel: `${node.i}: ${node.label}` });
-  return {
-    poll: (since) => source.poll(since),
-    async step(i) {
-      const view = await source.step(i);
-      return { ...view, nodes: view.nodes.map(numbered) };
-    },
-  };
+  return { poll: (since) => source.poll(since), step: async (i) => numberedStep(await source.step(i)) };
+}
+
+function numberedStep(view) {
+  return { ...view, nodes: view.nodes.map((node) => ({ ...node, treeLabel: `${node.i}: ${node.label}` })) };
 }
 
 // The trace up to the lesson's step, and of that nothing that the verdict decided; to a heap's popper no tree either.

@@ -19,11 +19,9 @@ function stepPiece({ lesson, answer }) {
 
 function clickPiece({ lesson, answer, step: stepOf, reveal }) {
   const { wants, step: asked, blind } = lesson;
-  let chosen = null; // the name of it
 
   function offer(step, node) {
     const name = placeName(step === asked ? null : step, node);
-    chosen = name;
     answer.choice(name, async () => {
       if (step !== asked) return answer.wrong(`The question is about step ${asked}; this is step ${step}.`);
       if (node === null) return answer.note("The step is on its way.");
@@ -31,8 +29,7 @@ function clickPiece({ lesson, answer, step: stepOf, reveal }) {
         answer.right(sentence(name));
         return reveal();
       }
-      const why = await whyOf(node);
-      return chosen === name && answer.wrong(`Not ${name}. ${why}`.trim());
+      return `Not ${name}. ${await whyOf(node)}`.trim();
     });
   }
 

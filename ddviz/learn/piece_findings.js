@@ -35,14 +35,10 @@ function findingsPiece({ lesson, answer, step: stepOf, go, reveal }) {
     answer.choice(placeName(i, n), check);
   }
 
-  async function check() {
+  function check() {
     if (node === null) return answer.note(`Step ${step} is on its way.`);
     const k = faults.findIndex((fault) => fault.i === step && fault.n === node);
-    if (k < 0) {
-      const [i, n] = [step, node];
-      const says = await whyNot(i, n);
-      return i === step && n === node && answer.wrong(says);
-    }
+    if (k < 0) return whyNot(step, node);
     found.add(k);
     const { finding } = faults[k];
     if (found.size === faults.length) {

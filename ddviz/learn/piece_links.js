@@ -15,8 +15,8 @@ function linksPiece({ lesson, answer, scope, step: stepOf, reveal }) {
   stepOf(lesson.step).then((found) => {
     view = found;
     right = encodeTree(view.nodes.map(({ parent }) => parent), view.prefix_len);
-    const named = (node) => ({ ...node, treeLabel: `${node.i}: ${node.label}`, target_prob: null });
-    picture.draw({ ...blindStep(view), nodes: blindStep(view).nodes.map(named) });
+    const nodes = view.nodes.map((node) => ({ ...node, target_prob: null }));
+    picture.draw(numberedStep(blindStep({ ...view, nodes })));
     draw();
   });
 
