@@ -296,16 +296,17 @@ def worker_with(fault):
 
 def traced(worker, folder):
     """The worker's tracer, a new one."""
-    worker._tracer = twins.new_tracer(
+    worker._tracer = tracer = twins.new_tracer(
         folder,
         block_size=BLOCK,
         budget=BUDGET,
         topk_cap=CAP,
         vocab_size=VOCABULARY,
         row_width=ROW_WIDTH,
-        kind=partial(DDTreeStep, Notes(worker.largest_step, worker.head.lists, VOCABULARY, 20_000)),
     )
-    return worker._tracer
+    notes = Notes(worker.largest_step, worker.head.lists, VOCABULARY, tracer.ring)
+    tracer.kind = partial(DDTreeStep, notes)
+    return tracer
 
 
 @pytest.mark.parametrize("presence", [0.0, 1.0])

@@ -32,13 +32,20 @@ def test_a_slow_reader_gets_everything_in_order_and_holds_nobody_up(pipe):
     assert bytes(got) == b"".join(MESSAGES)
 
 
-def test_what_fits_is_in_the_pipe_at_once(pipe):
+def test_the_first_message_goes_at_once_and_the_next_ones_together(pipe):
     reader, writing = pipe
     outbox = Outbox(writing)
     outbox.send(b"one")
-    outbox.send(b"two")
     assert outbox.behind == 0
-    assert os.read(reader.fileno(), PIPE_BYTES) == b"onetwo"
+    assert os.read(reader.fileno(), PIPE_BYTES) == b"one"
+    with outbox._lock:  # its thread waits, whatever the time
+        outbox._written = float("inf")
+    outbox.send(b"two")
+    outbox.send(b"three")
+    assert outbox.behind == 8
+    with outbox._lock:
+        outbox._written = 0.0
+    assert os.read(reader.fileno(), PIPE_BYTES) == b"twothree"  # nobody sends, and it comes
     outbox.close(10)
     assert reader.read() == b""
 

@@ -11,7 +11,7 @@ import torch
 
 from ddviz.check.doctor import examine
 from ddviz.engines.sglang_plugin.tracing import process
-from ddviz.engines.sglang_plugin.tracing.jobs import Begin, Ended, Job, Layout, Row, Stepped
+from ddviz.engines.sglang_plugin.tracing.jobs import Begin, Ended, Job, Layout, Lost, Row, Stepped
 from ddviz.engines.sglang_plugin.tracing.process import Tokenizer, WriterProcesses, token_bytes_of
 from ddviz.engines.sglang_plugin.tracing.ring import Ring
 from ddviz.engines.sglang_plugin.tracing.slots import Slots
@@ -28,8 +28,7 @@ NO_ARRAYS = Layout.of(()).encoded
 @pytest.fixture
 def engine(tmp_path):
     """An engine whose writer is a process."""
-    made = Engine(tmp_path)
-    made.tracer.ring = Ring(Slots(8, 200_000, readers=2), "cpu")
+    made = Engine(tmp_path, Slots(8, 200_000, readers=2))
     made.writer = made.tracer.writer = WriterProcesses(made.tracer.ring.slots, NO_TOKENIZER)
     yield made
     made.writer.close(30)
@@ -61,8 +60,7 @@ def test_a_killed_server_leaves_every_step_that_it_had_told(tmp_path):
         "import sys, os, signal\n"
         "from pathlib import Path\n"
         "from tests.engines.sglang_plugin.test_trace_process import *\n"
-        "engine = Engine(Path(sys.argv[1]))\n"
-        "engine.tracer.ring = Ring(Slots(64, 200_000), 'cpu')\n"
+        "engine = Engine(Path(sys.argv[1]), Slots(64, 200_000))\n"
         "writer = engine.tracer.writer = WriterProcesses(engine.tracer.ring.slots, NO_TOKENIZER)\n"
         "req = request('a', max_new_tokens=1000)\n"
         "engine.table[:, 0] = -100\n"
@@ -116,12 +114,15 @@ def test_a_slot_is_taken_until_it_is_freed_and_holds_what_was_put():
     ring = Ring(slots, "cpu")
     first = ring.put({"a": torch.arange(4), "b": torch.tensor([1.5])})
     second = ring.put({"a": torch.arange(4)})
-    assert {first.slot, second.slot} == {0, 1}
+    assert (first.turn, second.turn) == (0, 1)
     assert ring.put({"a": torch.arange(4)}) is None
-    assert slots.read(first.slot, 36) == torch.arange(4).numpy().tobytes() + b"\x00\x00\xc0\x3f"
-    slots.free(first.slot)
+    assert slots.read(first.turn, 36) == torch.arange(4).numpy().tobytes() + b"\x00\x00\xc0\x3f"
+    slots.free(second.turn)
+    assert ring.put({"a": torch.arange(4)}) is None  # it is the first one's turn
+    slots.free(first.turn)
     assert ring.put({"a": torch.zeros(9, dtype=torch.int64)}) is None  # larger than a slot
-    assert ring.put({"a": torch.arange(4)}).slot == first.slot
+    assert ring.put({"a": torch.arange(4) + 1}).turn == 3
+    assert slots.read(3, 8) == slots.read(second.turn, 8) == b"\1" + bytes(7)
 
 
 def wait_until(holds, limit=20.0):
@@ -138,7 +139,7 @@ def test_a_slot_is_free_when_its_last_reader_is_done():
         slots.free(0, reader)
         assert slots.take() is None
     slots.free(0, 1)
-    assert slots.take() == 0
+    assert slots.take() == 1
 
 
 def test_requests_are_shared_out_among_writers_and_each_is_told_of_the_others_files(monkeypatch):
@@ -167,9 +168,13 @@ def test_a_writer_that_died_gives_its_slots_back(tmp_path):
         writers.put(begin(rid, tmp_path))
     writers._writers[1]._process.kill()
     writers._writers[1]._process.wait()
-    for _ in range(12):  # far more steps than slots
-        writers.put(Stepped(slots.take(), NO_ARRAYS, [row("b")], {}))
-        wait_until(lambda: b"\0\0" in states(slots))
+    taken, lost = 0, Lost("b", 0, "full")
+    deadline = time.monotonic() + 20
+    while taken < 12:  # far more steps than slots
+        assert time.monotonic() < deadline
+        turn = slots.take()
+        taken += turn is not None
+        writers.put(lost if turn is None else Stepped(turn, NO_ARRAYS, [row("b")], {}))
     wait_until(lambda: set(states(slots)) == {b"\0\0"})
     writers.close(30)
 

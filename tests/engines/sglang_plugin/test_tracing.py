@@ -18,11 +18,13 @@ from ddviz.engines.sglang_plugin.stamps import stamp
 from ddviz.engines.sglang_plugin.step_buffers import StepBuffers
 from ddviz.engines.sglang_plugin.tracing.ddtree_step import DDTreeStep
 from ddviz.engines.sglang_plugin.tracing.notes import Notes
+from ddviz.engines.sglang_plugin.tracing.slots import Slots
 from ddviz.engines.sglang_plugin.tracing.tracer import (
     NO_STEP,
     asked_level,
     sampling_of,
 )
+from ddviz.engines.sglang_plugin.tracing.writer import OTHER_TURN
 from ddviz.trace import load
 from ddviz.tree import follow_verified_tree, sample_tree_paths, target_probs
 from tests.engines.sglang_plugin import twins
@@ -78,7 +80,7 @@ class FakeRequest(SimpleNamespace):
 class Engine:
     """Steps of DDTreeWorker without SGLang: the same calls in the same order."""
 
-    def __init__(self, folder, ring_slots=8, default_level=None, kernels=twins):
+    def __init__(self, folder, slots=None, default_level=None, kernels=twins):
         self.tracer = new_tracer(
             folder,
             block_size=BLOCK,
@@ -86,7 +88,7 @@ class Engine:
             topk_cap=CAP,
             vocab_size=VOCABULARY,
             row_width=ROW_WIDTH,
-            ring_slots=ring_slots,
+            slots=slots,
             default_level=default_level,
         )
         self.writer, self.kernels = self.tracer.writer, kernels
@@ -100,7 +102,7 @@ class Engine:
         self.forwards = 0
         self.steps = StepBuffers.empty(8, WIDTH, BLOCK, "cpu")
         self.lists = {}  # batch size -> what the drafter said last
-        notes = Notes(self.steps, self.lists.get, VOCABULARY, 20_000)
+        notes = Notes(self.steps, self.lists.get, VOCABULARY, self.tracer.ring)
         self.tracer.kind = partial(DDTreeStep, notes)
         self.spoil = lambda tree, mask: None  # a fault of the engine's, after compile
 
@@ -274,10 +276,41 @@ def test_a_link_off_by_one_is_recorded_as_the_kernel_got_it(tmp_path):
 def test_when_the_ring_is_full_steps_are_dropped_counted_and_told(tmp_path):
     """No slot at all: every step is lost, the requests are served, the trace says so."""
     req = request("a")
-    trace = Engine(tmp_path, ring_slots=0).run([req])["a"]
+    slots = Slots(1, 200_000)
+    slots.take()  # nobody will free it
+    trace = Engine(tmp_path, slots).run([req])["a"]
     assert len(trace.steps) == 0 and len(trace.dropped) >= 2
     assert "ring" in trace.dropped[0].reason
     assert trace.end.output_ids == req.output_ids_through_stop
+
+
+def test_a_full_ring_goes_on_where_it_was(tmp_path):
+    """Steps are dropped while a reader has every slot; those after it are whole and their own."""
+    slots = Slots(3, 200_000, readers=2)
+    engine, req = Engine(tmp_path, slots), request("a", max_new_tokens=60)
+    engine.prefill([req])
+    for step in range(12):
+        engine.settle([req], *engine.launch([req]))
+        if step >= 6:  # until then the other reader is behind
+            for turn in range(3):
+                slots.free(turn, reader=1)
+    engine.writer.close()
+    trace = load(next(tmp_path.glob("*.ddviz")))
+    assert [step.index for step in trace.steps] == [0, 1, 2, 7, 8, 9, 10, 11]
+    assert [event.first for event in trace.dropped] == [3, 4, 5, 6]
+    assert {finding.rule for finding in examine(trace)} == {"incomplete"}  # it lacks steps, and its end
+
+
+def test_a_slot_that_holds_another_step_is_not_taken_for_this_one(tmp_path):
+    engine, req = Engine(tmp_path), request("a", max_new_tokens=40)
+    engine.prefill([req])
+    engine.settle([req], *engine.launch([req]))
+    engine.tracer.ring.turn += 1  # the device and the host count apart
+    engine.settle([req], *engine.launch([req]))
+    engine.writer.close()
+    trace = load(next(tmp_path.glob("*.ddviz")))
+    assert [step.index for step in trace.steps] == [0]
+    assert [(event.first, event.reason) for event in trace.dropped] == [(1, OTHER_TURN)]
 
 
 def test_an_error_in_tracing_never_reaches_the_request(tmp_path, monkeypatch, caplog):

@@ -30,7 +30,7 @@ def new_tracer(
     topk_cap,
     vocab_size,
     row_width,
-    ring_slots=8,
+    slots=None,
     default_level=None,
     algorithm="DDTREE",
     kind=None,
@@ -38,7 +38,8 @@ def new_tracer(
 ):
     """A tracer of a server whose target is a table; close its `writer` before reading what it wrote.
 
-    kind  what its steps are noted by, None = to be set
+    slots  None = eight
+    kind   what its steps are noted by, None = to be set
     """
     header = schema.Header(
         created="2026-11-29T00:00:00+00:00",
@@ -53,7 +54,7 @@ def new_tracer(
         request_id="",
         **header,
     )
-    slots = Slots(ring_slots, 200_000)
+    slots = slots or Slots(8, 200_000)
     writer = TraceWriter(slots, lambda token: bytes([97 + token]) if 0 <= token < 100 else None)
     return Tracer(folder, header, Ring(slots, "cpu"), writer, kind, row_width, default_level)
 

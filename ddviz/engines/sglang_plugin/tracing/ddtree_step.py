@@ -16,8 +16,8 @@ import torch
 
 from ddviz.engines.sglang_plugin.step_buffers import StepBuffers
 from ddviz.engines.sglang_plugin.tracing import reading
-from ddviz.engines.sglang_plugin.tracing.jobs import Layout
 from ddviz.engines.sglang_plugin.tracing.notes import Notes
+from ddviz.engines.sglang_plugin.tracing.ring import Copied
 from ddviz.engines.sglang_plugin.tracing.traced_step import TracedStep, harmless
 
 
@@ -27,7 +27,6 @@ class DDTreeStep(TracedStep):
         self._notes = notes
         self._unread: torch.Tensor | None = None  # logits that nothing will change
         self._later: list[Callable[[], None]] = []  # for after commit
-        self._packed: tuple[Layout, torch.Tensor] | None = None
 
     @harmless
     def raw(self, step: StepBuffers, logits: torch.Tensor, may_change: bool) -> None:
@@ -52,10 +51,17 @@ class DDTreeStep(TracedStep):
     @harmless
     def noted(self, step: StepBuffers, mask: torch.Tensor) -> None:
         """After commit, so that no stage has tracing in its time. mask: the flat one that attention read."""
+        slots = self.tracer.ring.slots
+        if slots.full:
+            return
         for note in self._later:
             note()
-        self._packed = self._notes.pack(step, mask, self._unread)
+        layout = self._notes.pack(step, mask, self._unread)
+        turn = slots.take()  # once the device is told to write it
+        assert turn is not None
+        self._copied = Copied(turn, layout)
 
     def _send(self) -> None:
         self._join_sampled()
-        self._copied = self.tracer.ring.put(self._kept, self._packed)
+        if self._copied is not None and self._kept:
+            self._copied = self.tracer.ring.add(self._copied, self._kept)

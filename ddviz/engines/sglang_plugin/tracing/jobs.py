@@ -59,7 +59,7 @@ class Row(Struct, frozen=True, array_like=True):
 
 
 class Stepped(Struct, frozen=True, tag=True, array_like=True):
-    slot: int
+    turn: int  # of the slots
     layout: msgspec.Raw  # tuple[Array, ...]: the same in most steps, and encoded once
     rows: list[Row]
     times_us: dict[str, float]

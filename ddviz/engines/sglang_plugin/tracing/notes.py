@@ -1,8 +1,8 @@
 """What a trace keeps of a DDTREE step, for the whole batch, read and packed by a stage of its own.
 
 In:  StepBuffers, the draft head's lists, the mask, the target's logits before anything changes them.
-Out: one tensor of bytes for a batch, and its layout.
-Not here: what only a sampled or an adjusted step has (traced_step.py), the way to the host (ring.py).
+Out: its bytes in a slot of the ring, and their layout.
+Not here: what only a sampled or an adjusted step has (traced_step.py), slots and turns (ring.py).
 
 Like the worker's own stages it is a CUDA graph: a traced step is one launch more, however much is kept.
 """
@@ -16,7 +16,8 @@ from ddviz.engines.sglang_plugin.step_buffers import StageGraphs, StepBuffers
 from ddviz.engines.sglang_plugin.tracing.jobs import Layout
 from ddviz.engines.sglang_plugin.tracing.read_rows import RowFacts, read_rows
 from ddviz.engines.sglang_plugin.tracing.reading import mask_cells, raw_statistics
-from ddviz.engines.sglang_plugin.tracing.ring import array_of, as_bytes
+from ddviz.engines.sglang_plugin.tracing.ring import Ring, array_of, as_bytes
+from ddviz.engines.sglang_plugin.tracing.slots import WORD
 
 DraftLists = Callable[[int], tuple[torch.Tensor, torch.Tensor]]  # DraftHead.lists
 
@@ -24,17 +25,17 @@ DraftLists = Callable[[int], tuple[torch.Tensor, torch.Tensor]]  # DraftHead.lis
 class Notes:
     """Of one worker. What a step leaves here, the next one overwrites."""
 
-    def __init__(self, steps: StepBuffers, lists: DraftLists, vocabulary: int, row_bytes: int) -> None:
+    def __init__(self, steps: StepBuffers, lists: DraftLists, vocabulary: int, ring: Ring) -> None:
         """
-        steps      the buffers of the largest batch
-        lists      the draft head's `lists`
-        row_bytes  that a row takes at most
+        steps  the buffers of the largest batch
+        lists  the draft head's `lists`
+        ring   where the bytes go, a step of the largest batch in a slot
         """
         width, device = steps.tree.width, steps.roots.device
         self._lists = lists
         self._facts = RowFacts.empty(steps.bs * width, min(TARGET_TOP, vocabulary), device)
         self._node_logits = torch.empty((steps.bs, width), device=device)
-        self._packed = torch.empty(steps.bs * row_bytes, dtype=torch.uint8, device=device)
+        self._ring = ring
         self._rows = torch.arange(steps.bs, device=device)
         self._layouts: dict[int, Layout] = {}
         self._graphs = StageGraphs()
@@ -46,19 +47,19 @@ class Notes:
         for step in steps:
             self._graphs.capture(self._pack, step, mask)
             self._graphs.capture(self._read_and_pack, step, mask, logits[: step.bs * step.tree.width])
+        self._ring.turn.zero_()  # before a stage is captured it runs once
 
-    def pack(
-        self, step: StepBuffers, mask: torch.Tensor, logits: torch.Tensor | None
-    ) -> tuple[Layout, torch.Tensor]:
-        """Everything of the step, after commit: layout, and the bytes. logits: None where they were read."""
+    def pack(self, step: StepBuffers, mask: torch.Tensor, logits: torch.Tensor | None) -> Layout:
+        """Everything of the step, after commit, on its way to the slot whose turn it is; to be called once a
+        turn. logits: None where they were read.
+        """
         if logits is None:
             self._graphs.run(self._pack, step, mask)
         elif self._logits is not None and logits.data_ptr() == self._logits.data_ptr():
             self._graphs.run(self._read_and_pack, step, mask, logits)
         else:  # an eager forward has them elsewhere
             self._read_and_pack(step, mask, logits)
-        layout = self._layouts[step.bs]
-        return layout, self._packed[: layout.size]
+        return self._layouts[step.bs]
 
     def _read_and_pack(self, step: StepBuffers, mask: torch.Tensor, logits: torch.Tensor) -> None:
         self.read(step, logits)
@@ -79,14 +80,16 @@ class Notes:
             self._layouts[step.bs] = Layout.of(
                 array_of(name, tensor, whole=True) for name, tensor in arrays.items()
             )
-        packed = torch.cat([as_bytes(tensor) for tensor in arrays.values()])
-        self._packed[: packed.numel()].copy_(packed)
+        pieces = [as_bytes(tensor) for tensor in arrays.values()]
+        padding = pieces[0][: -self._layouts[step.bs].size % WORD]  # any bytes: up to whole words
+        self._ring.write(torch.cat([*pieces, padding]))
 
     def _arrays(self, step: StepBuffers, mask: torch.Tensor) -> dict[str, torch.Tensor]:
         """By the names that steps.py reads, [bs, ...] each."""
         tree, accepted = step.tree, step.accepted
         top_logprobs, top_ids = self._lists(step.bs)
         return {
+            "turn": self._ring.turn.expand(step.bs),
             "seq_len": step.seq_lens,
             "top_logprobs": top_logprobs,
             "top_ids": top_ids,

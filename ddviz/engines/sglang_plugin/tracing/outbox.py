@@ -1,19 +1,23 @@
 """A pipe into which a thread writes without ever waiting.
 
 In:  bytes, whole messages.
-Out: the same bytes, in order; what the pipe has no room for follows from a thread of its own.
+Out: the same bytes, in order, a little later.
 Not here: what is said.
 
-A thread that wrote everything would want Python's lock after every message, in the middle of a step.
+A write wakes the reader, which costs the writing thread more than what it says, so messages are written a few
+at a time: by the thread that sends them, and by one of the outbox's own where nothing more is sent, or where
+the pipe has no room.
 """
 
 import fcntl
 import os
 import select
 import threading
+import time
 from typing import IO
 
 PIPE_BYTES = 1 << 20  # Linux lets anyone ask for as much
+MOST_DELAY_S = 0.03  # of a message, twice at most, while the pipe has room
 
 
 class Outbox:
@@ -25,10 +29,11 @@ class Outbox:
             fcntl.fcntl(self._descriptor, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         except OSError:  # a host that allows less
             pass
-        self._behind = bytearray()  # what had no room
+        self._behind = bytearray()
+        self._written = 0.0  # when
+        self._gone = False  # nobody reads any more
         self._lock = threading.Lock()
-        self._wake = threading.Event()
-        self._closing = False
+        self._wake, self._closing = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._follow, name="ddviz-trace-outbox", daemon=True)
         self._thread.start()
 
@@ -40,34 +45,46 @@ class Outbox:
     def send(self, message: bytes) -> None:
         """BrokenPipeError where nobody reads any more."""
         with self._lock:
-            rest = message if self._behind else message[self._write(message) :]
-            self._behind += rest
-        if rest:
-            self._wake.set()
+            self._behind += message
+            self._write_if_due()
+            if self._behind and not self._wake.is_set():
+                self._wake.set()
 
     def close(self, timeout: float | None = None) -> None:
         """Until everything is in the pipe; the reader finds its end."""
-        self._closing = True
+        self._closing.set()
         self._wake.set()
         self._thread.join(timeout)
 
-    def _write(self, data: bytes | bytearray) -> int:
+    def _write_if_due(self) -> None:
+        if self._gone:
+            self._behind.clear()
+            raise BrokenPipeError
+        now = time.monotonic()
+        if now - self._written < MOST_DELAY_S and not self._closing.is_set():
+            return
         try:
-            return os.write(self._descriptor, data)
+            del self._behind[: os.write(self._descriptor, self._behind)]
+            self._written = now
         except BlockingIOError:
-            return 0
+            pass
+        except BrokenPipeError:
+            self._gone = True
+            self._behind.clear()
+            raise
 
     def _follow(self) -> None:
         writable = select.poll()
         writable.register(self._descriptor, select.POLLOUT)  # a broken pipe is told too
         try:
-            while not (self._closing and not self._behind):
+            while not (self._closing.is_set() and not self._behind):
                 self._wake.wait()
+                self._closing.wait(MOST_DELAY_S)
                 writable.poll()
                 with self._lock:
-                    del self._behind[: self._write(self._behind)]
-                    if not self._behind and not self._closing:
+                    self._write_if_due()
+                    if not self._behind and not self._closing.is_set():
                         self._wake.clear()
             self._pipe.close()
         except BrokenPipeError:  # whoever sends next is told
-            self._behind.clear()
+            pass

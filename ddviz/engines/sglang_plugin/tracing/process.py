@@ -70,9 +70,9 @@ class WriterProcesses:
                     shares[self._reader_of(row.rid)].append(row)
                 for reader, (writer, rows) in enumerate(zip(self._writers, shares, strict=True)):
                     if rows:
-                        writer.put(msgspec.structs.replace(job, rows=rows))
+                        writer.put(Stepped(job.turn, job.layout, rows, job.times_us))
                     else:
-                        self._slots.free(job.slot, reader)
+                        self._slots.free(job.turn, reader)
             case Ended():
                 writer = self._writer_of(job.rid)
                 self._open.pop(job.rid, None)
@@ -131,7 +131,7 @@ class WriterProcess:
     def put(self, job: Job) -> None:
         if self._gone:
             if isinstance(job, Stepped):
-                self._slots.free(job.slot, self._reader)
+                self._slots.free(job.turn, self._reader)
             return
         encoded = self._encode(job)
         try:
@@ -139,8 +139,8 @@ class WriterProcess:
         except BrokenPipeError:
             self._gone = True
             logger.error("ddviz: a process that writes traces has ended; its requests are traced no more")
-            for slot in range(self._slots.count):
-                self._slots.free(slot, self._reader)
+            for turn in range(self._slots.count):
+                self._slots.free(turn, self._reader)
 
     def close(self, timeout: float | None = None) -> None:
         """Until all jobs are written and the process has ended."""

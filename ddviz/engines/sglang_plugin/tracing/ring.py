@@ -2,34 +2,40 @@
 
 In:  the tensors of one step, on the device.
 Out: their bytes in a slot that the writers' processes read, a little later.
-Not here: what they mean (reading.py, steps.py), what a slot is (slots.py).
+Not here: what they mean (reading.py, steps.py), what a slot and a turn are (slots.py).
 
-    forward stream     ... verify, commit | pack into one tensor | copy to a slot | next step ...
+    forward stream     ... verify, commit | pack into one tensor, write it to a slot | next step ...
     scheduler          launches                                      takes the result: tells the writers
     writers' processes                                               read, free the slot
 
-The copy is on the forward stream: it takes some microseconds, fewer than the events that would order it on a
-stream of its own.
+What a captured stage packs the device writes itself (`write`), within that graph: it counts the turns as the
+host does, and the turn is among the bytes, so that a writer sees it if they ever part. What is traced without
+graphs is copied by the host (`put`). Both are on the forward stream: they take some microseconds, fewer than
+the events that would order them on a stream of their own.
 """
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
+import triton
+import triton.language as tl
 
 from ddviz.engines.sglang_plugin.tracing.jobs import Array, Layout
-from ddviz.engines.sglang_plugin.tracing.slots import Slots
+from ddviz.engines.sglang_plugin.tracing.slots import WORD, Slots
+
+_LANES = 1024
 
 
 class Copied(NamedTuple):
     """A step on its way to a slot."""
 
-    slot: int
+    turn: int
     layout: Layout
 
 
 class Ring:
-    """Puts steps into slots. Called from the scheduler's thread."""
+    """Puts steps into slots: all of a server by `write`, or all by `put`. One thread's alone."""
 
     def __init__(self, slots: Slots, device: torch.device | str) -> None:
         """RuntimeError where the memory cannot be pinned: copies would then hold up the scheduler."""
@@ -37,32 +43,41 @@ class Ring:
         self._memory = torch.frombuffer(slots.memory, dtype=torch.uint8)
         if torch.device(device).type == "cuda":
             _pin(self._memory)
+        self.turn = torch.zeros(1, dtype=torch.int64, device=device)  # as the device counts
 
-    def put(
-        self, tensors: Mapping[str, torch.Tensor], packed: tuple[Layout, torch.Tensor] | None = None
-    ) -> Copied | None:
-        """Begin to copy to the host. None where every slot is taken or one is too small.
-
-        tensors  of the traced rows
-        packed   of all rows, packed already
+    def write(self, packed: torch.Tensor) -> None:
+        """Bytes on the device, whole words, to the slot of `turn`, which goes on. To be captured in a graph;
+        the host takes the turn when it has launched it. ValueError where a slot is too small.
         """
-        layout, pieces = Layout.of(()), []
-        if packed is not None:
-            layout, pieces = packed[0], [packed[1]]
-        if tensors:
-            own = (array_of(name, tensor, whole=False) for name, tensor in tensors.items())
-            layout = Layout.of((*layout.arrays, *own))
-            pieces.append(torch.cat([as_bytes(tensor) for tensor in tensors.values()]))
+        if packed.numel() > self.slots.size:
+            raise ValueError(f"{packed.numel()} bytes do not fit into a slot of {self.slots.size}")
+        words = packed.view(torch.int64)
+        blocks = triton.cdiv(words.numel(), _LANES)
+        _write[(blocks,)](
+            words, words.numel(), self._words(), self.slots.size // WORD, self.slots.count, self.turn, _LANES
+        )
+        _count[(1,)](self.turn, num_warps=1)
+
+    def add(self, copied: Copied, tensors: Mapping[str, torch.Tensor]) -> Copied | None:
+        """Begin to copy more of a step, of its traced rows. None, and the slot freed, if it is too small."""
+        own = (array_of(name, tensor, whole=False) for name, tensor in tensors.items())
+        layout = Layout.of((*copied.layout.arrays, *own))
         if layout.size > self.slots.size:
+            for reader in range(self.slots.readers):
+                self.slots.free(copied.turn, reader)
             return None
-        slot = self.slots.take()
-        if slot is None:
-            return None
-        at = slot * self.slots.size
-        for piece in pieces:
-            self._memory[at : at + piece.numel()].copy_(piece, non_blocking=True)
-            at += piece.numel()
-        return Copied(slot, layout)
+        piece = torch.cat([as_bytes(tensor) for tensor in tensors.values()])
+        at = copied.turn % self.slots.count * self.slots.size + copied.layout.size
+        self._memory[at : at + piece.numel()].copy_(piece, non_blocking=True)
+        return Copied(copied.turn, layout)
+
+    def put(self, tensors: Mapping[str, torch.Tensor]) -> Copied | None:
+        """Begin to copy a step, of its traced rows. None where every slot is taken or one is too small."""
+        turn = self.slots.take()
+        return None if turn is None else self.add(Copied(turn, Layout.of(())), tensors)
+
+    def _words(self) -> torch.Tensor:
+        return self._memory[: self.slots.count * self.slots.size].view(torch.int64)
 
 
 def _pin(memory: torch.Tensor) -> None:
@@ -81,3 +96,23 @@ def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
     return (flat if flat.stride(0) == 1 else flat.clone(memory_format=torch.contiguous_format)).view(
         torch.uint8
     )
+
+
+@triton.jit(do_not_specialize=["size"])
+def _write(
+    words,
+    size,
+    slots_out,  # in the host's memory
+    slot_size: tl.constexpr,
+    count: tl.constexpr,
+    turn,
+    LANES: tl.constexpr,  # noqa: N803 - Triton's constants are capitals
+):
+    at = tl.program_id(0) * LANES + tl.arange(0, LANES)
+    first = tl.load(turn) % count * slot_size
+    tl.store(slots_out + first + at, tl.load(words + at, mask=at < size), mask=at < size)
+
+
+@triton.jit
+def _count(turn):
+    tl.store(turn, tl.load(turn) + 1)

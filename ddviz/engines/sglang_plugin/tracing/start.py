@@ -37,14 +37,15 @@ def start(worker: Any) -> NoTracer:
     size = row_bytes(worker.tree_width, worker.block_size, worker.candidates)
     runner = worker.model_runner
 
-    def kind() -> Callable[..., TracedStep]:
+    def kind(ring: Ring) -> Callable[..., TracedStep]:
         vocabulary = int(runner.model_config.vocab_size)
-        notes = Notes(worker.largest_step, worker.head.lists, vocabulary, size)
-        if worker.captured_steps:
-            rows = max(step.bs for step in worker.captured_steps) * worker.tree_width
+        notes = Notes(worker.largest_step, worker.head.lists, vocabulary, ring)
+        captured = [step for step in worker.captured_steps if step.bs * size <= ring.slots.size]
+        if captured:
+            rows = max(step.bs for step in captured) * worker.tree_width
             logits = runner.graph_shared_output.get_logits_buffer(vocabulary, rows=rows)
             with torch.inference_mode():
-                notes.capture(worker.captured_steps, logits, runner.attn_backend.verify_mask.buffer)
+                notes.capture(captured, logits, runner.attn_backend.verify_mask.buffer)
         return partial(DDTreeStep, notes)
 
     return begin(worker.server_args, runner, worker.ps.tp_rank, size, lambda: header_of(worker), kind)
@@ -56,7 +57,7 @@ def begin(
     tp_rank: int,
     row_size: int,
     header: Callable[[], schema.Header],
-    kind: Callable[[], Callable[..., TracedStep]],
+    kind: Callable[[Ring], Callable[..., TracedStep]],
 ) -> NoTracer:
     """A tracer; one that does nothing where nothing is to be traced or it can't start.
 
@@ -69,13 +70,14 @@ def begin(
         return NoTracer()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        noted_by = kind()  # may capture graphs: before there are other threads
         most = int(model_runner.max_running_requests)
         slots = Slots(slots_of(most * row_size), most * row_size, readers=writers_of(os.cpu_count() or 1))
+        ring = Ring(slots, model_runner.device)
+        noted_by = kind(ring)  # may capture graphs: before there are other threads
         tracer = Tracer(
             folder=folder,
             header=header(),
-            ring=Ring(slots, model_runner.device),
+            ring=ring,
             writer=WriterProcesses(slots, _tokenizer(args)),
             kind=noted_by,
             row_width=int(model_runner.req_to_token_pool.req_to_token.shape[1]),

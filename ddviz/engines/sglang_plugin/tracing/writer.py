@@ -30,6 +30,8 @@ from ddviz.engines.sglang_plugin.tracing.steps import rows_of, step_of
 from ddviz.errors import TraceError
 from ddviz.trace.writer import Recorder
 
+OTHER_TURN = "its place in the ring held another step"
+
 logger = logging.getLogger(__name__)
 
 
@@ -75,9 +77,9 @@ class TraceWriter:
     def _write_step(self, job: Stepped) -> None:
         try:
             layout = layout_of(bytes(job.layout))
-            raw = self._slots.read(job.slot, layout.size)
+            raw = self._slots.read(job.turn, layout.size)
         finally:
-            self._slots.free(job.slot, self._reader)
+            self._slots.free(job.turn, self._reader)
         rows = [row for row in job.rows if row.rid in self._recorders]
         whole, own = [row.facts.row for row in rows], [row.at for row in rows]
         arrays, at = {}, 0
@@ -85,6 +87,10 @@ class TraceWriter:
             values = np.frombuffer(raw, array.dtype, math.prod(array.shape), at).reshape(array.shape)
             arrays[array.name] = values[whole if array.whole else own]
             at += array.size
+        if "turn" in arrays and (arrays["turn"] != job.turn).any():  # as the device counted
+            for row in rows:
+                self._recorders[row.rid].dropped(row.facts.index, row.facts.index, OTHER_TURN)
+            return
         for row, lists in zip(rows, rows_of(arrays), strict=True):
             step = step_of(lists, row.facts, row.emitted, row.level, dict(job.times_us))
             self._recorders[row.rid].step(step)

@@ -58,7 +58,12 @@ def _start(scheduler: Any) -> None:
     size = row_bytes(int(args.speculative_num_draft_tokens), path_len(args), 0)
     name = scheduler.spec_algorithm.name
     tracer = begin(
-        args, runner, scheduler.ps.tp_rank, size, lambda: header_of(name, args, runner), lambda: BuiltinStep
+        args,
+        runner,
+        scheduler.ps.tp_rank,
+        size,
+        lambda: header_of(name, args, runner),
+        lambda ring: BuiltinStep,
     )
     hooks.tracer = tracer
     if isinstance(tracer, Tracer):
