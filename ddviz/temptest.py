@@ -262,14 +262,19 @@ def greedy_row(bench: Bench, greedy: Sequence[Trace], own: Sequence[Trace] | Non
     partings = [parting(trace, ids) for trace, ids in zip(greedy, expected, strict=True)]
     equal = sum(found is None for found in partings)
     row.says = f"{equal} of {len(greedy)} equal autoregression"
-    parted = [(trace.name, found) for trace, found in zip(greedy, partings, strict=True) if found is not None]
-    excused = [found.is_near_tie(bench.model.dtype) for _, found in parted]
+    parted = [(trace, found) for trace, found in zip(greedy, partings, strict=True) if found is not None]
+    excused = [found.is_near_tie(dtype_of(trace, bench.model)) for trace, found in parted]
     row.verdict = "PASS" if all(excused) else "FAIL"
     if parted:
-        where = parted[excused.index(False) if not all(excused) else 0]
+        trace, found = parted[excused.index(False) if not all(excused) else 0]
         ties = f"{sum(excused)} part at near-ties" if any(excused) else ""
-        row.says += "; " + "; ".join(filter(None, [ties, f"{where[0]} parts at {where[1].sentence}"]))
+        row.says += "; " + "; ".join(filter(None, [ties, f"{trace.name} parts at {found.sentence}"]))
     return row
+
+
+def dtype_of(trace: Trace, model: ModelInfo) -> str:
+    """In which it was computed. A server may know its own as "auto" only; its traces name it."""
+    return str(trace.header.engine.options.get("dtype") or model.dtype)
 
 
 class Parting(NamedTuple):

@@ -31,6 +31,7 @@ COMMON = [
     "--host",
     "127.0.0.1",
 ]
+SIZE = ("--quick", "--generations", "6000")
 LOOSE = ("--speculative-accept-threshold-acc", "0.5")
 
 
@@ -86,8 +87,11 @@ def main() -> int:
             server.wait()
         reference = ("--reference", servers["plain"].url)
         for name, wanted in (("tree", 0), ("loose", 1), ("biased", 1)):
-            words = ["losslessness", "--quick", "--url", servers[name].url, *reference]
-            failures += run(f"{name}, losslessness", words, wanted, args.out)
+            words = ["losslessness", *SIZE, "--url", servers[name].url]
+            failures += run(f"{name}, losslessness", [*words, *reference], wanted, args.out)
+        words = ["losslessness", *SIZE, "--url", servers["tree"].url]
+        embedded = ("--reference", "embedded", "--target", args.target)
+        failures += run("tree, losslessness against its target", [*words, *embedded], 0, args.out)
         words = ["temptest", "--url", servers["tree"].url, "--trace-dir", str(traces), *reference]
         words += ["--log", str(servers["tree"].log), "--out", str(args.out / "runs")]
         failures += run("tree, temptest", words, 0, args.out)

@@ -103,8 +103,9 @@ def test_the_engines_of_the_gpu_check_start_as_far_as_they_can_here(name, folder
     options = {k: v for k, v in ENGINES[name].items() if k != "trace"}
     options = {"speculative_draft_model_path": draft, **DEFAULTS, **options, "context_length": 512}
     args = ServerArgs(model_path=folders["model_path"], device="cuda", **options)
-    runner = SimpleNamespace(model_config=SimpleNamespace(vocab_size=100))
+    runner = SimpleNamespace(model_config=SimpleNamespace(vocab_size=100), dtype=torch.bfloat16)
     header = start.header_of(args.speculative_algorithm, args, runner)
+    assert header.engine.options["dtype"] == "bfloat16"
     assert header.algorithm == args.speculative_algorithm
     assert (header.block_size, header.topk_cap, header.score_kind) == {
         "dflash-traced": (args.speculative_num_draft_tokens, 1, "none"),
@@ -130,7 +131,7 @@ def test_an_algorithm_that_the_format_has_not_goes_by_the_nearest_and_a_note(fol
         speculative_accept_threshold_single=1.0,
         speculative_accept_threshold_acc=1.0,
     )
-    runner = SimpleNamespace(model_config=SimpleNamespace(vocab_size=100))
+    runner = SimpleNamespace(model_config=SimpleNamespace(vocab_size=100), dtype=torch.bfloat16)
     header = start.header_of("STANDALONE", args, runner)
     assert header.algorithm == "EAGLE" and header.notes == ["SGLang's name of the algorithm: STANDALONE"]
     assert start.header_of("MY_TREE", args, runner).algorithm == "DDTREE"

@@ -366,11 +366,14 @@ def test_biased_coins_are_the_squares_of_fair_ones(made):
 def test_a_wrong_feature_layer_is_one_below(monkeypatch):
     from ddviz.engines.sglang_plugin.worker import DDTreeWorker
 
-    inner = SimpleNamespace(layers_to_capture=[2, 11, 1])
+    inner = SimpleNamespace(layers_to_capture=[])
     monkeypatch.setattr(DDTreeWorker, "__init__", lambda self: None)
+    monkeypatch.setattr(DDTreeWorker, "init_attention_backends", lambda self: None)
     runner = SimpleNamespace(model=SimpleNamespace(model=inner))
     monkeypatch.setattr(DDTreeWorker, "model_runner", runner, raising=False)
-    worker_with("wrong_feature_layer")()
+    worker = worker_with("wrong_feature_layer")()
+    inner.layers_to_capture = [2, 11, 1]  # as the target's attention backends are made
+    worker.init_attention_backends()
     assert inner.layers_to_capture == [1, 10, 1]
 
 

@@ -71,8 +71,8 @@ class WrongFeatureLayer(DDTreeWorker):
 
     fault = "wrong_feature_layer"
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def init_attention_backends(self) -> None:
+        super().init_attention_backends()  # after the target's, which names the layers
         model = self.model_runner.model.model
         model.layers_to_capture = [max(layer - 1, 1) for layer in model.layers_to_capture]
 

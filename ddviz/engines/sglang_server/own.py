@@ -30,6 +30,9 @@ ASKS_S = 0.3  # between questions to a server that is loading
 DIES_S = 3.0  # within which a server that does not answer is found dead
 UNWATCHED = "10000000"  # seconds: SGLang's watchdog kills a server that is paused for longer
 WARM_TOKENS = 8
+ERROR_LINE = re.compile(  # the end of a traceback, or what argparse says; not a warning that quotes an error
+    r"(?:\[[^]]*\] )?(?:[\w .]+: (?=error: ))?((?:[\w.]*(?:Error|Exception)|error): \S.*)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,8 +237,8 @@ class OwnServer(ServerEngine):
 
 def obituary(fate: str, log: Sequence[str]) -> str:
     """One sentence on a server that died, then the last lines of its log."""
-    errors = (re.search(r"\b\w*(?:Error|Exception): \S.*", line) for line in reversed(log))
-    error = next((found[0] for found in errors if found), None)
+    errors = (ERROR_LINE.match(line) for line in reversed(log))
+    error = next((found[1] for found in errors if found), None)
     why = f": {error:.300}" if error else ""
     remedy = "start it again below"
     if any("out of memory" in line.lower() for line in log):

@@ -53,6 +53,27 @@ def test_memory_that_does_not_suffice_gets_its_own_remedy():
     assert "-- --mem-fraction-static 0.7" in told
 
 
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (
+            "[2026-11-30 19:45:00 TP0] RuntimeError: no kernel image",
+            "exit code 1: RuntimeError: no kernel image;",
+        ),
+        (
+            "sglang serve: error: unrecognized arguments: -x",
+            "exit code 1: error: unrecognized arguments: -x;",
+        ),
+        (
+            "[2026-11-30 19:45:00] API disabled (ModuleNotFoundError: No module named 'a')",
+            "exit code 1; what",
+        ),
+    ],
+)
+def test_an_obituary_quotes_the_error_and_no_warning_that_mentions_one(line, told):
+    assert told in obituary("ended with exit code 1", ["Load weight begin", line, "Killed"]).splitlines()[0]
+
+
 # --- the gate
 
 

@@ -129,7 +129,6 @@ def server_header(
     import sglang
 
     options = (
-        "dtype",
         "attention_backend",
         "tp_size",
         "disable_overlap_schedule",
@@ -144,7 +143,11 @@ def server_header(
             name="sglang",
             version=sglang.__version__,
             device=f"cuda: {torch.cuda.get_device_name()}" if torch.cuda.is_available() else None,
-            options={name: getattr(args, name) for name in options} | faults.told(),
+            options={
+                "dtype": str(model_runner.dtype).removeprefix("torch."),  # what "auto" came to
+                **{name: getattr(args, name) for name in options},
+                **faults.told(),
+            },
         ),
         target=_model_name(args.model_path),
         draft=None if draft is None else _model_name(draft),
