@@ -1,14 +1,21 @@
 """How often the G-test of `ddviz losslessness` alarms on right samples: `python scripts/measure_alarms.py`.
 
 Three laws, two sizes, 10,000 samples each: the share of p-values below 0.1, 0.01 and 0.001, of one sample
-against its law and of two samples.
+against its law and of two samples. Then two engines whose logits differ by rounding as bfloat16 has it: how
+often they are told apart, and two of which one accepts the first candidate too often.
 """
+
+from collections import Counter
 
 import numpy as np
 
 from ddviz.check.gtest import against_law, of_two
+from ddviz.check.losslessness import ALARM, ROUNDING_OF_OTHERS
+from ddviz.tree import target_probs
 
 SAMPLES = 10_000
+ENGINES, TOKENS, DRAWS = 500, 2000, 4000
+NOISE = 0.04  # of a logit, beside its rounding
 LEVELS = (0.1, 0.01, 0.001)
 LAWS = {
     "50 equal": np.full(50, 1 / 50),
@@ -28,6 +35,47 @@ def main() -> None:
                 for _ in range(SAMPLES)
             ]
             print(f"{name:12} {draws:5} draws  one sample {_shares(one)}   two {_shares(two)}")
+    rounding(rng)
+
+
+def rounding(rng: np.random.Generator) -> None:
+    """Pairs of engines in bfloat16, each with logits of its own for the same row."""
+    settings = {"T 1": (0, 1.0), "T 1, top_k 5": (5, 1.0), "T 1, top_p 0.9": (0, 0.9)}
+    for name, (top_k, top_p) in settings.items():
+        told = Counter()
+        divergence = []
+        for _ in range(ENGINES):
+            logits = 20 + 3 * rng.standard_normal(TOKENS)
+            mine, other = (
+                target_probs(_bfloat16(logits + NOISE * rng.standard_normal(TOKENS)), 1.0, top_k, top_p)
+                for _ in range(2)
+            )
+            if mine.max() == 1:  # one token alone is within the filter
+                continue
+            both = (mine > 0) & (other > 0)
+            divergence.append(float((mine[both] * np.log(mine[both] / other[both])).sum()))
+            biased = mine.copy()
+            first = int(mine.argmax())
+            biased[first] = np.sqrt(mine[first])  # as a squared coin accepts it
+            biased[np.arange(TOKENS) != first] *= (1 - biased[first]) / (1 - mine[first])
+            for kind, probs in (("right", mine), ("biased", biased)):
+                one, two = _drawn(rng, probs), _drawn(rng, other)
+                told[kind, "exact"] += of_two(one, two).p_value < ALARM
+                test = of_two(one, two, swaps=top_k > 0 or top_p < 1)
+                told[kind, "rounding"] += test.p_allowing(ROUNDING_OF_OTHERS) < ALARM
+        rates = "   ".join(f"{' '.join(key)} {n / len(divergence):.3f}" for key, n in sorted(told.items()))
+        print(f"{name:15} {np.mean(divergence):.4f} nats apart   told apart: {rates}")
+
+
+def _drawn(rng: np.random.Generator, probs: np.ndarray) -> dict[int, int]:
+    weights = probs.astype(np.float64)
+    counts = rng.multinomial(DRAWS, weights / weights.sum())
+    return {int(token): int(counts[token]) for token in np.flatnonzero(counts)}
+
+
+def _bfloat16(values: np.ndarray) -> np.ndarray:
+    bits = values.astype(np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
 
 
 def _shares(p_values: list[float]) -> str:

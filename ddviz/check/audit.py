@@ -33,6 +33,7 @@ from ddviz.trace.schema import Step
 # How far apart two right computations may be, in nats: the largest difference seen on clean traces, and room.
 # Measured in docs/audit.md.
 TOLERANCES: dict[str, float] = {"float32": 0.01, "bfloat16": 1.5, "float16": 0.25}
+DRAFT_TOLERANCES = TOLERANCES | {"bfloat16": 1.0}  # a few layers round less than the target's many
 UNKNOWN_DTYPE = "bfloat16"  # taken where a trace does not say
 LEAST_PROB = 1e-6  # log-probabilities below that of this are rounded away in what they decide
 
@@ -135,10 +136,9 @@ def audit(
     draft_note  why there is no drafter
     Raises TraceError where no step can be compared: nothing was recorded, or none has such an index.
     """
-    tolerances = {name: tolerance_of(trace, name) for name in ("dtype", "draft_dtype")}
     report = AuditReport(
-        Part(tolerances["dtype"]),
-        None if drafter is None else Part(max(tolerances.values())),
+        Part(tolerance_of(trace)),
+        None if drafter is None else Part(draft_tolerance_of(trace)),
         [],
         {},
         draft_note,
@@ -167,10 +167,17 @@ def audit(
     return report
 
 
-def tolerance_of(trace: Trace, option: str = "dtype") -> float:
-    """By the dtype that the engine computed in."""
+def tolerance_of(trace: Trace) -> float:
+    """Of the target, by the dtype that the engine computed in."""
+    dtype = str(trace.header.engine.options.get("dtype"))
+    return TOLERANCES.get(dtype, TOLERANCES[UNKNOWN_DTYPE])
+
+
+def draft_tolerance_of(trace: Trace) -> float:
+    """Of the drafter, which reads what the target computed: the coarser of both dtypes decides."""
     options = trace.header.engine.options
-    return TOLERANCES.get(str(options.get(option) or options.get("dtype")), TOLERANCES[UNKNOWN_DTYPE])
+    dtypes = (str(options.get(name) or options.get("dtype")) for name in ("dtype", "draft_dtype"))
+    return max(DRAFT_TOLERANCES.get(dtype, DRAFT_TOLERANCES[UNKNOWN_DTYPE]) for dtype in dtypes)
 
 
 def texts(trace: Trace) -> Iterator[tuple[Step, list[int] | None]]:

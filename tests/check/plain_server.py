@@ -15,10 +15,10 @@ LAW = (0.5, 0.3, 0.2)
 
 
 class PlainServer:
-    def __init__(self, law=LAW, algorithm=None, port=0, target="fake-target", seed=0):
+    def __init__(self, law=LAW, algorithm=None, port=0, target="fake-target", seed=0, dtype="float32"):
         self.law, self.asked = law, []
         self.info = {
-            "version": "0.5.17", "speculative_algorithm": algorithm, "model_path": target, "dtype": "float32"
+            "version": "0.5.17", "speculative_algorithm": algorithm, "model_path": target, "dtype": dtype
         }  # fmt: skip
         self._random = np.random.default_rng(seed)
         self.http = ThreadingHTTPServer(("127.0.0.1", port), self._handler())

@@ -78,6 +78,7 @@ def test_a_run_in_bfloat16_is_clean_within_its_own_tolerance_alone(record, judge
     report = judge(record(dtype="bfloat16"))
     assert report.findings == []
     assert 0.01 < report.target.worst < report.target.tolerance
+    assert (report.target.tolerance, report.draft.tolerance) == (1.5, 1.0)
 
 
 @pytest.mark.parametrize("settings", [{"mode": "ar"}, {"mode": "dflash"}, {"temperature": 0.0}], ids=str)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from ddviz.check.gtest import NOTHING, against_law, chi2_isf, chi2_sf, ncx2_sf, of_two
+from ddviz.check.gtest import NOTHING, GTest, against_law, chi2_isf, chi2_sf, ncx2_isf, ncx2_sf, of_two
 
 
 @pytest.mark.parametrize(
@@ -23,6 +23,36 @@ def test_the_noncentral_tail_is_that_of_shifted_normals():
     normals = np.random.default_rng(0).normal(size=(400_000, 5)) + np.array([3, 0, 0, 0, 0])
     simulated = ((normals**2).sum(axis=1) > 15).mean()
     assert ncx2_sf(15, 5, 9) == pytest.approx(simulated, abs=0.004)
+
+
+def test_what_is_allowed_shifts_what_g_is_compared_with():
+    test = GTest(g=62.0, freedom=10, draws=1000, information=1000.0)
+    assert test.p_value < 1e-8 and test.p_allowing(0.0) == test.p_value
+    assert 0.3 < test.p_allowing(0.05) < 0.6  # the mean is 10 + 50
+    assert ncx2_sf(ncx2_isf(1e-4, 10, 50), 10, 50) == pytest.approx(1e-4, rel=1e-3)
+    assert test.divergence_found(1e-4, allowed=0.05) > 0.1 > test.divergence_found(1e-4)
+
+
+COMMON = {"a": 500, "b": 300, "c": 160}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "found"),
+    [
+        ({**COMMON, "x": 40}, {**COMMON, "y": 40}, False),  # another token stays at the limit
+        ({**COMMON, "x": 40}, {**COMMON, "y": 40, "z": 40}, False),  # of two that tie, both
+        ({**COMMON, "x": 40}, {**COMMON, "x": 20, "y": 20}, False),  # now this one, now that
+        (COMMON, {"a": 300, "b": 500, "c": 160}, True),
+        (COMMON, {**COMMON, "x": 900}, True),  # no swap: the filter is not there
+    ],
+)
+def test_a_swap_at_a_filters_limit_is_no_difference(one, other, found):
+    assert of_two(one, other).p_value < 1e-4
+    assert (of_two(one, other, swaps=True).p_value < 1e-4) == found
+    names = sorted(one | other)
+    law = np.array([one.get(name, 0) for name in names]) / sum(one.values())
+    counts = [other.get(name, 0) for name in names]
+    assert (against_law(counts, law, swaps=True).p_value < 1e-4) == found
 
 
 def test_g_of_a_table_small_enough_to_check_by_hand():

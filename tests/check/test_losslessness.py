@@ -230,6 +230,31 @@ def test_a_server_is_compared_with_another(serve, capsys):
     assert sum(len(body["text"]) for body in sound.asked) == 400
 
 
+@pytest.mark.parametrize(
+    ("dtype", "law", "differs"),
+    [
+        ("float32", (0.56, 0.26, 0.18), True),  # 0.007 nats from LAW
+        ("bfloat16", (0.56, 0.26, 0.18), False),
+        ("auto", (0.56, 0.26, 0.18), False),
+        ("auto", (0.8, 0.12, 0.08), True),
+    ],
+)
+def test_rounding_is_allowed_for_in_16_bits(serve, dtype, law, differs):
+    servers = [s.ServerSampler(serve(law, "DDTREE", dtype=dtype).url), s.ServerSampler(serve(seed=1).url)]
+    params = msgspec.structs.replace(PARAMS, top_k=0)
+    rows = c.check_server(*servers, [params], 8000, quiet)
+    assert [row.verdict == "DIFFERS" for row in rows] == [differs] * 3
+    assert {row.as_dict()["allowed_nats"] for row in rows} == {0.0 if dtype == "float32" else 0.01}
+
+
+def test_filters_have_a_limit_that_rounding_moves():
+    params = msgspec.structs.replace(PARAMS, top_k=0)
+    assert c.rounding_of("float32", PARAMS) == c.EXACT
+    assert c.rounding_of("torch.float16", params) == (0.001, False)
+    assert c.rounding_of("auto", PARAMS) == (0.01, True)
+    assert c.rounding_of("?", msgspec.structs.replace(params, top_p=0.9)).swaps
+
+
 def test_with_top_k_and_top_p_only_the_target_itself_is_a_reference(serve):
     server, other = s.ServerSampler(serve(algorithm="DDTREE").url), s.ServerSampler(serve().url)
     both = GenerateParams(prompt="x", temperature=1.0, top_k=3, top_p=0.9)

@@ -1,12 +1,14 @@
 """Servers that do wrong on purpose (DDVIZ_FAULT, ddviz/engines/sglang_plugin/faults.py): what finds each.
 
-Five are named by the doctor. Two leave consistent traces: a wrong feature layer is seen in the accept
-length beside a sound server's, biased coins in their mean.
+Five are named by the doctor. Two leave consistent traces: a wrong feature layer is named by the audit, biased
+coins are seen in their mean.
 """
 
 import time
 
+from ddviz.check.audit import DRAFT, audit
 from ddviz.check.doctor import examine
+from ddviz.check.plain import load_plain
 from ddviz.trace import Trace, load
 from scripts.gpu.checks import Context, Engines, Verdict, accept_length
 from scripts.gpu.checks.traced import WRITER_BEHIND_S
@@ -22,7 +24,7 @@ RULES = {  # fault -> the rule that names it
 NEEDS = ("traced", *(f"fault-{name}" for name in (*RULES, "wrong_feature_layer", "biased_coin")))
 PROMPTS, TOKENS = 8, 64
 LEAST_COINS = 500
-SHORTER = 0.8  # of the accept length of a sound drafter, at most
+AUDITED = range(3)  # steps of a request
 
 
 def run(engines: Engines, context: Context) -> Verdict:
@@ -38,9 +40,18 @@ def run(engines: Engines, context: Context) -> Verdict:
         verdict.figures.append(f"{name}: {_length(traces):.2f} tokens a step, rules {sorted(found)}")
         verdict.claim(rule in found, f"{name}: rule {rule} is silent")
         verdict.claim(said == {name}, f"{name}: the traces' headers say {said}")
-    drafted = _length(_traces(engines["fault-wrong_feature_layer"], context, 0.0))
-    verdict.figures.append(f"wrong_feature_layer: {drafted:.2f} tokens a step")
-    verdict.claim(drafted < SHORTER * _length(sound), "wrong_feature_layer: the drafter is as good as ever")
+    fed_wrongly = _traces(engines["fault-wrong_feature_layer"], context, 0.0)
+    plain = load_plain(sound[0].header, str(context.target), str(context.draft))
+    for name, traces, wanted in (("sound", sound, set()), ("wrong_feature_layer", fed_wrongly, {DRAFT})):
+        reports = [audit(trace, *plain, steps=AUDITED) for trace in traces]
+        rules = {finding.rule for report in reports for finding in report.findings}
+        named = sum(bool(report.findings) for report in reports)
+        gap = max(report.draft.worst for report in reports if report.draft)
+        verdict.figures.append(
+            f"{name}: {_length(traces):.2f} tokens a step; the drafter at most {gap:.2g} nats from plain "
+            f"forwards, named in {named} of {len(traces)} traces: {sorted(rules) or 'silent'}"
+        )
+        verdict.claim(rules == wanted, f"{name}: the audit says {sorted(rules)}")
     for engine, least, most in (("traced", 0.45, 0.55), ("fault-biased_coin", 0.28, 0.39)):
         traces = _traces(engines[engine], context, 0.8)
         coins = [c for t in traces for s in t.steps if s.sampling for c in s.sampling.coins if c is not None]
