@@ -273,8 +273,9 @@ def greedy_row(bench: Bench, greedy: Sequence[Trace], own: Sequence[Trace] | Non
 
 
 def dtype_of(trace: Trace, model: ModelInfo) -> str:
-    """In which it was computed. A server may know its own as "auto" only; its traces name it."""
-    return str(trace.header.engine.options.get("dtype") or model.dtype)
+    """In which it was computed, as the trace says or else the engine: either may know it as "auto" alone."""
+    said = trace.header.engine.options.get("dtype")
+    return model.dtype if said in (None, "auto") else str(said)
 
 
 class Parting(NamedTuple):

@@ -119,12 +119,16 @@ def test_a_near_tie_is_an_excuse_in_16_bits_alone():
     assert not far.is_near_tie("bfloat16") and not t.Parting(5, None, None).is_near_tie("bfloat16")
 
 
-def test_the_dtype_is_the_traces_where_the_server_says_auto():
-    trace, model = make_trace(Setup(seed=4)), msgspec.structs.replace(MODEL, dtype="auto")
-    for options, dtype in (({}, "auto"), ({"dtype": "bfloat16"}, "bfloat16")):
+def test_the_dtype_is_the_one_that_is_named():
+    trace = make_trace(Setup(seed=4))
+    for options, said, dtype in (
+        ({}, "float32", "float32"),
+        ({"dtype": "bfloat16"}, "auto", "bfloat16"),
+        ({"dtype": "auto"}, "bfloat16", "bfloat16"),
+    ):
         engine = msgspec.structs.replace(trace.header.engine, options=options)
         trace.header = msgspec.structs.replace(trace.header, engine=engine)
-        assert t.dtype_of(trace, model) == dtype
+        assert t.dtype_of(trace, msgspec.structs.replace(MODEL, dtype=said)) == dtype
 
 
 def test_where_outputs_part_the_row_that_decided_is_found():

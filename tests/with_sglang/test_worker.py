@@ -368,11 +368,11 @@ def test_a_wrong_feature_layer_is_one_below(monkeypatch):
 
     inner = SimpleNamespace(layers_to_capture=[])
     monkeypatch.setattr(DDTreeWorker, "__init__", lambda self: None)
-    monkeypatch.setattr(DDTreeWorker, "init_attention_backends", lambda self: None)
+    names_the_layers = lambda self: setattr(inner, "layers_to_capture", [2, 11, 1])  # noqa: E731
+    monkeypatch.setattr(DDTreeWorker, "init_attention_backends", names_the_layers)
     runner = SimpleNamespace(model=SimpleNamespace(model=inner))
     monkeypatch.setattr(DDTreeWorker, "model_runner", runner, raising=False)
     worker = worker_with("wrong_feature_layer")()
-    inner.layers_to_capture = [2, 11, 1]  # as the target's attention backends are made
     worker.init_attention_backends()
     assert inner.layers_to_capture == [1, 10, 1]
 

@@ -31,7 +31,7 @@ DIES_S = 3.0  # within which a server that does not answer is found dead
 UNWATCHED = "10000000"  # seconds: SGLang's watchdog kills a server that is paused for longer
 WARM_TOKENS = 8
 ERROR_LINE = re.compile(  # the end of a traceback, or what argparse says; not a warning that quotes an error
-    r"(?:\[[^]]*\] )?(?:[\w .]+: (?=error: ))?((?:[\w.]*(?:Error|Exception)|error): \S.*)"
+    r"(?:\[[^]]*\]:? )?(?:[^:]+: (?=error: ))?((?:[\w.]*(?:Error|Exception)|error): \S.*)"
 )
 
 

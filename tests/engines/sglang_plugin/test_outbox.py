@@ -1,11 +1,14 @@
 """What is sent arrives whole and in order, and sending never waits for the reader."""
 
+import fcntl
 import os
+import select
 import threading
 import time
 
 import pytest
 
+from ddviz.engines.sglang_plugin.tracing import outbox
 from ddviz.engines.sglang_plugin.tracing.outbox import PIPE_BYTES, Outbox
 
 MESSAGES = [bytes([i % 251]) * (1 + 977 * i % 60_000) for i in range(200)]  # some 6 MB, far more than a pipe
@@ -20,45 +23,63 @@ def pipe():
 
 def test_a_slow_reader_gets_everything_in_order_and_holds_nobody_up(pipe):
     reader, writing = pipe
-    outbox = Outbox(writing)
+    sender = Outbox(writing)
     for message in MESSAGES:  # nobody reads yet: a write that waits would never return
-        outbox.send(message)
-    assert outbox.behind > 0
+        sender.send(message)
+    assert sender.behind > 0
     got = bytearray()
     reading = threading.Thread(target=lambda: got.extend(reader.read()))
     reading.start()
-    outbox.close(30)
+    sender.close(30)
     reading.join(30)
     assert bytes(got) == b"".join(MESSAGES)
 
 
 def test_the_first_message_goes_at_once_and_the_next_ones_together(pipe):
     reader, writing = pipe
-    outbox = Outbox(writing)
-    outbox.send(b"one")
-    assert outbox.behind == 0
+    sender = Outbox(writing)
+    sender.send(b"one")
+    assert sender.behind == 0
     assert os.read(reader.fileno(), PIPE_BYTES) == b"one"
-    with outbox._lock:  # its thread waits, whatever the time
-        outbox._written = float("inf")
-    outbox.send(b"two")
-    outbox.send(b"three")
-    assert outbox.behind == 8
-    with outbox._lock:
-        outbox._written = 0.0
-    assert os.read(reader.fileno(), PIPE_BYTES) == b"twothree"  # nobody sends, and it comes
-    outbox.close(10)
-    assert reader.read() == b""
+    with sender._lock:  # its thread waits, whatever the time
+        sender._last_write_s = float("inf")
+    sender.send(b"two")
+    sender.send(b"three")
+    assert sender.behind == 8
+    with sender._lock:
+        sender._last_write_s = 0.0
+    assert select.select([reader], [], [], 10)[0]  # nobody sends, and it comes
+    assert os.read(reader.fileno(), PIPE_BYTES) == b"twothree"
+    sender.send(b"last")  # just after the others
+    sender.close(10)
+    assert reader.read() == b"last"
+
+
+def test_a_long_message_goes_as_fast_as_it_is_read_whatever_the_pipe(pipe, monkeypatch):
+    """Without a pause of its own after each pipeful: sixteen would take sixteen seconds."""
+    monkeypatch.setattr(outbox, "MOST_DELAY_S", 1.0)
+    reader, writing = pipe
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
+    monkeypatch.setattr(outbox, "PIPE_BYTES", 4096)
+    sender, message = Outbox(writing), bytes(16 * 4096)
+    begun, got = time.monotonic(), 0
+    sender.send(message)
+    while got < len(message):
+        assert select.select([reader], [], [], 10)[0]
+        got += len(os.read(reader.fileno(), PIPE_BYTES))
+    assert time.monotonic() - begun < 8
+    sender.close(10)
 
 
 def test_a_reader_that_went_away_is_told_to_whoever_sends_next(pipe):
     reader, writing = pipe
-    outbox = Outbox(writing)
+    sender = Outbox(writing)
     for message in MESSAGES:
-        outbox.send(message)
+        sender.send(message)
     reader.close()
     deadline = time.monotonic() + 10
-    while outbox.behind:  # its thread finds out
+    while sender.behind:  # its thread finds out
         assert time.monotonic() < deadline
         time.sleep(0.01)
     with pytest.raises(BrokenPipeError):
-        outbox.send(b"more")
+        sender.send(b"more")

@@ -1,5 +1,7 @@
 """The writer as a process of its own: it writes what it is told, outlives a killed server, harms nobody."""
 
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -11,9 +13,9 @@ import torch
 
 from ddviz.check.doctor import examine
 from ddviz.engines.sglang_plugin.tracing import process
-from ddviz.engines.sglang_plugin.tracing.jobs import Begin, Ended, Job, Layout, Lost, Row, Stepped
+from ddviz.engines.sglang_plugin.tracing.jobs import Array, Begin, Ended, Job, Layout, Lost, Row, Stepped
 from ddviz.engines.sglang_plugin.tracing.process import Tokenizer, WriterProcesses, token_bytes_of
-from ddviz.engines.sglang_plugin.tracing.ring import Ring
+from ddviz.engines.sglang_plugin.tracing.ring import Ring, Sent
 from ddviz.engines.sglang_plugin.tracing.slots import Slots
 from ddviz.engines.sglang_plugin.tracing.steps import HostFacts
 from ddviz.trace import load
@@ -83,7 +85,7 @@ def test_a_writer_that_died_is_told_once_and_disturbs_nobody(engine, caplog):
     engine.writer._writers[0]._process.wait()
     while not reqs[0].finished():
         engine.settle(reqs, *engine.launch(reqs))
-    wait_until(lambda: "has ended" in caplog.text)
+    wait_until(lambda: (engine.writer.put(Lost("a", 0, "")), "has ended" in caplog.text)[1])
     assert caplog.text.count("has ended") == 1
     assert engine.tracer.failures == 0
 
@@ -118,11 +120,55 @@ def test_a_slot_is_taken_until_it_is_freed_and_holds_what_was_put():
     assert ring.put({"a": torch.arange(4)}) is None
     assert slots.read(first.turn, 36) == torch.arange(4).numpy().tobytes() + b"\x00\x00\xc0\x3f"
     slots.free(second.turn)
-    assert ring.put({"a": torch.arange(4)}) is None  # it is the first one's turn
-    slots.free(first.turn)
-    assert ring.put({"a": torch.zeros(9, dtype=torch.int64)}) is None  # larger than a slot
-    assert ring.put({"a": torch.arange(4) + 1}).turn == 3
+    assert ring.put({"a": torch.arange(4) + 1}).turn == 3  # the turn of the slot that is held is passed over
     assert slots.read(3, 8) == slots.read(second.turn, 8) == b"\1" + bytes(7)
+    slots.free(first.turn)
+    with pytest.raises(ValueError, match="do not fit"):
+        ring.put({"a": torch.zeros(9, dtype=torch.int64)})
+    assert ring.put({"a": torch.arange(4)}).turn == 4
+
+
+def test_what_the_device_writes_lies_in_its_slot_alone():
+    """More than the lanes of one block; a slot that is filled to its end; turns that come round."""
+    slots = Slots(3, 20_000, readers=2)
+    ring = Ring(slots, "cpu")
+    written = {}
+    for turn in range(5):
+        size = 20_000 if turn % 2 else 19_992
+        written[turn % 3] = torch.randint(0, 255, (size,), dtype=torch.uint8)
+        ring.write(written[turn % 3])
+        assert int(ring.turn) == turn + 1
+        for slot, values in written.items():
+            assert slots.read(slot, len(values)) == values.numpy().tobytes()
+    assert set(states(slots)) == {b"\0\0"}
+    with pytest.raises(ValueError, match="20008 bytes do not fit"):
+        ring.write(torch.zeros(20_008, dtype=torch.uint8))
+    assert int(ring.turn) == 5
+
+
+def test_more_of_a_step_follows_what_the_device_wrote():
+    slots = Slots(2, 64, readers=2)
+    ring = Ring(slots, "cpu")
+    ring.write(torch.arange(16, dtype=torch.uint8))
+    sent = Sent(slots.take(), Layout.of([Array("a", (13,), "uint8", 13, True)]))
+    more = ring.add(sent, {"b": torch.tensor([1.5])})
+    assert slots.read(more.turn, more.layout.size) == bytes(range(13)) + b"\x00\x00\xc0\x3f"
+    with pytest.raises(ValueError, match="do not fit"):
+        ring.add(sent, {"b": torch.zeros(16)})
+
+
+def test_a_turn_that_is_passed_over_is_passed_over_by_both():
+    slots = Slots(3, 64)
+    ring = Ring(slots, "cpu")
+    for _ in range(3):
+        assert ring.has_room()
+        ring.write(torch.zeros(8, dtype=torch.uint8))
+        slots.take()
+    assert not ring.has_room()
+    slots.free(2)
+    assert ring.has_room() and int(ring.turn) == slots.turn == 5
+    ring.write(torch.full((8,), 7, dtype=torch.uint8))
+    assert slots.read(slots.take(), 8) == slots.read(2, 8) == bytes([7] * 8)
 
 
 def wait_until(holds, limit=20.0):
@@ -137,9 +183,9 @@ def test_a_slot_is_free_when_its_last_reader_is_done():
     assert slots.take() == 0
     for reader in (2, 0):
         slots.free(0, reader)
-        assert slots.take() is None
+        assert slots.ahead() is None
     slots.free(0, 1)
-    assert slots.take() == 1
+    assert slots.ahead() == 0
 
 
 def test_requests_are_shared_out_among_writers_and_each_is_told_of_the_others_files(monkeypatch):
@@ -168,14 +214,27 @@ def test_a_writer_that_died_gives_its_slots_back(tmp_path):
         writers.put(begin(rid, tmp_path))
     writers._writers[1]._process.kill()
     writers._writers[1]._process.wait()
-    taken, lost = 0, Lost("b", 0, "full")
-    deadline = time.monotonic() + 20
-    while taken < 12:  # far more steps than slots
-        assert time.monotonic() < deadline
-        turn = slots.take()
-        taken += turn is not None
-        writers.put(lost if turn is None else Stepped(turn, NO_ARRAYS, [row("b")], {}))
-    wait_until(lambda: set(states(slots)) == {b"\0\0"})
+    for _ in range(4):
+        writers.put(Stepped(slots.take(), NO_ARRAYS, [row("a"), row("b")], {}))
+    wait_until(lambda: (writers.put(Lost("a", 0, "full")), set(states(slots)) == {b"\0\0"})[1])
+    writers.close(30)
+
+
+def test_a_writer_that_died_without_a_word_to_write_gives_its_slots_back(tmp_path):
+    """Its pipe is never written to again, yet the slots that it was told of are free for others."""
+    slots = Slots(2, 64, readers=2)
+    writers = WriterProcesses(slots, NO_TOKENIZER)
+    for rid in "ab":
+        writers.put(begin(rid, tmp_path))
+    os.kill(writers._writers[1]._process.pid, signal.SIGSTOP)  # it reads no more
+    for _ in range(2):
+        writers.put(Stepped(slots.take(), NO_ARRAYS, [row("b")], {}))
+    wait_until(lambda: not writers._writers[1]._outbox.behind)
+    writers._writers[1]._process.kill()
+    writers._writers[1]._process.wait()
+    assert slots.ahead() is None
+    writers.put(Lost("a", 0, "full"))
+    assert slots.ahead() == 0
     writers.close(30)
 
 

@@ -15,7 +15,7 @@ from ddviz.engines.sglang_plugin import tree_kernels
 from ddviz.engines.sglang_plugin.batch import AcceptedBatch
 from ddviz.engines.sglang_plugin.commit import KVPacker, settle
 from ddviz.engines.sglang_plugin.stamps import stamp
-from ddviz.engines.sglang_plugin.step_buffers import StepBuffers
+from ddviz.engines.sglang_plugin.step_buffers import StageGraphs, StepBuffers
 from ddviz.engines.sglang_plugin.tracing.ddtree_step import DDTreeStep
 from ddviz.engines.sglang_plugin.tracing.notes import Notes
 from ddviz.engines.sglang_plugin.tracing.slots import Slots
@@ -274,7 +274,7 @@ def test_a_link_off_by_one_is_recorded_as_the_kernel_got_it(tmp_path):
 
 
 def test_when_the_ring_is_full_steps_are_dropped_counted_and_told(tmp_path):
-    """No slot at all: every step is lost, the requests are served, the trace says so."""
+    """No slot that is ever free: every step is lost, the requests are served, the trace says so."""
     req = request("a")
     slots = Slots(1, 200_000)
     slots.take()  # nobody will free it
@@ -301,16 +301,88 @@ def test_a_full_ring_goes_on_where_it_was(tmp_path):
     assert {finding.rule for finding in examine(trace)} == {"incomplete"}  # it lacks steps, and its end
 
 
-def test_a_slot_that_holds_another_step_is_not_taken_for_this_one(tmp_path):
-    engine, req = Engine(tmp_path), request("a", max_new_tokens=40)
+def test_a_slot_that_holds_another_step_is_not_taken_for_this_one(tmp_path, caplog):
+    engine, req = Engine(tmp_path, Slots(2, 200_000)), request("a", max_new_tokens=60)
     engine.prefill([req])
-    engine.settle([req], *engine.launch([req]))
-    engine.tracer.ring.turn += 1  # the device and the host count apart
-    engine.settle([req], *engine.launch([req]))
+    for step in range(6):
+        if step == 4:
+            engine.tracer.ring.turn -= 1  # the device and the host count apart: the slot holds step 2
+        engine.settle([req], *engine.launch([req]))
     engine.writer.close()
     trace = load(next(tmp_path.glob("*.ddviz")))
-    assert [step.index for step in trace.steps] == [0]
-    assert [(event.first, event.reason) for event in trace.dropped] == [(1, OTHER_TURN)]
+    assert [step.index for step in trace.steps] == [0, 1, 2, 3]
+    assert [(event.first, event.reason) for event in trace.dropped] == [(4, OTHER_TURN), (5, OTHER_TURN)]
+    assert OTHER_TURN in caplog.text
+
+
+def steps_with_a_failure(folder, fail):
+    """A sampled request of 12 steps in 3 slots, `fail` called before the fifth; its trace."""
+    engine, req = Engine(folder, Slots(3, 200_000)), request("a", temperature=1.0, max_new_tokens=60)
+    engine.table[:, STOP] -= 100
+    engine.prefill([req])
+    for step in range(12):
+        if step == 4:
+            fail(engine)
+        engine.settle([req], *engine.launch([req]))
+    engine.writer.close()
+    assert engine.tracer.failures == 1
+    return load(next(folder.glob("*.ddviz")))
+
+
+def fails_once(owner, name):
+    """Replace a function of an object or module by one that raises, and then is itself again."""
+    original = getattr(owner, name)
+
+    def fail(*args, **kwargs):
+        setattr(owner, name, original)
+        raise RuntimeError("once")
+
+    setattr(owner, name, fail)
+
+
+@pytest.mark.parametrize(
+    "fail",
+    [
+        lambda engine: fails_once(engine.tracer.ring, "add"),  # what a sampled step has beside
+        lambda engine: fails_once(engine.tracer.kind.args[0], "pack"),
+    ],
+)
+def test_a_step_of_which_a_part_failed_is_lost_as_a_whole_and_the_next_ones_are_not(tmp_path, fail):
+    trace = steps_with_a_failure(tmp_path, fail)
+    assert [step.index for step in trace.steps] == [0, 1, 2, 3, *range(5, 12)]
+    assert {step.accept.kernel for step in trace.steps} == {"sampled"}
+    assert [(event.first, "failed" in event.reason) for event in trace.dropped] == [(4, True)]
+
+
+@pytest.mark.parametrize(
+    "fail",
+    [
+        lambda engine: fails_once(engine.tracer, "_tell_step"),
+        lambda engine: fails_once(DDTreeStep, "_facts"),
+    ],
+)
+def test_a_step_that_nobody_was_told_of_keeps_no_slot(tmp_path, fail):
+    trace = steps_with_a_failure(tmp_path, fail)
+    assert len(trace.steps) == 11 and not trace.dropped
+
+
+def test_the_device_begins_to_count_when_its_graphs_are_captured(tmp_path, monkeypatch):
+    """Before a stage is captured it runs once."""
+    monkeypatch.setattr(StageGraphs, "capture", lambda graphs, stage, *given: stage(*given))
+    engine = Engine(tmp_path)
+    notes, step = engine.tracer.kind.args[0], engine.steps.first(2)
+    engine.lists[2] = engine._draft(torch.tensor([1, 2]))
+    step.seq_lens.fill_(3)
+    for array in (step.tree.tokens, step.tree.parents):
+        array.zero_()
+    notes.capture([step], torch.zeros((2 * WIDTH, VOCABULARY)), torch.zeros(5000, dtype=torch.uint8))
+    assert int(engine.tracer.ring.turn) == engine.tracer.ring.slots.turn == 0
+
+
+def test_an_id_that_can_not_be_written_is_not_traced(tmp_path):
+    engine, reqs = Engine(tmp_path), [request("a"), request("\ud800")]
+    assert set(engine.run(reqs)) == {"a"}
+    assert engine.tracer.failures == 0
 
 
 def test_an_error_in_tracing_never_reaches_the_request(tmp_path, monkeypatch, caplog):

@@ -60,6 +60,8 @@ def test_memory_that_does_not_suffice_gets_its_own_remedy():
             "[2026-11-30 19:45:00 TP0] RuntimeError: no kernel image",
             "exit code 1: RuntimeError: no kernel image;",
         ),
+        ("[rank0]: torch.OutOfMemoryError: x", "exit code 1: torch.OutOfMemoryError: x;"),
+        ("python3 -m sglang.launch_server: error: no -x", "exit code 1: error: no -x;"),
         (
             "sglang serve: error: unrecognized arguments: -x",
             "exit code 1: error: unrecognized arguments: -x;",

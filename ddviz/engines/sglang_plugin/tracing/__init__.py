@@ -6,10 +6,10 @@
     ddtree_step.py  the same of DDTREE     notes.py      what it keeps, read and packed by one CUDA graph
     builtin/        the same of SGLang's own algorithms, which hooks watch
     reading.py      what is read from a step's buffers on the device, before they are used again
-    clock.py        CUDA events: when a copy is there, and stage times of SGLang's own algorithms
+    clock.py        CUDA events: when a slot is written, and stage times of SGLang's own algorithms
                     (DDTREE's are stamped by the device, ../stamps.py)
     read_rows.py    the kernel that passes over a row of logits once
-    ring.py         copies a step's arrays into pinned memory that the writers' processes share (slots.py)
+    ring.py         puts a step's arrays into pinned memory that the writers' processes share (slots.py)
     process.py      those processes, and the pipes (outbox.py) through which they get jobs (jobs.py)
     writer.py       turns copied bytes into events of the trace
     steps.py        arrays of one step -> schema.Step

@@ -3,7 +3,7 @@
 In:  marks.
 Out: microseconds between them by name, once the device has passed the last one.
 Not here: stage times of DDTREE, which the device stamps itself (../stamps.py); the one mark of such a step
-comes after the copy. Making an event takes longer than recording one, so a clock is used again.
+comes after the last write to its slot. Making an event takes longer than recording it: clocks are reused.
 """
 
 import torch

@@ -1,8 +1,8 @@
 """A traced step of DDTREE.
 
 In:  the worker's StepBuffers between its stages.
-Out: what TracedStep copies to the host: the notes of the whole batch, and what a sampled or an adjusted step
-     has beside, of the traced rows.
+Out: the notes of the whole batch in a slot; behind them what a sampled or an adjusted step has beside, of
+     the traced rows.
 Not here: what notes hold (notes.py).
 """
 
@@ -17,7 +17,7 @@ import torch
 from ddviz.engines.sglang_plugin.step_buffers import StepBuffers
 from ddviz.engines.sglang_plugin.tracing import reading
 from ddviz.engines.sglang_plugin.tracing.notes import Notes
-from ddviz.engines.sglang_plugin.tracing.ring import Copied
+from ddviz.engines.sglang_plugin.tracing.ring import Sent
 from ddviz.engines.sglang_plugin.tracing.traced_step import TracedStep, harmless
 
 
@@ -51,17 +51,21 @@ class DDTreeStep(TracedStep):
     @harmless
     def noted(self, step: StepBuffers, mask: torch.Tensor) -> None:
         """After commit, so that no stage has tracing in its time. mask: the flat one that attention read."""
-        slots = self.tracer.ring.slots
-        if slots.full:
+        ring = self.tracer.ring
+        if not ring.has_room():
             return
         for note in self._later:
             note()
-        layout = self._notes.pack(step, mask, self._unread)
-        turn = slots.take()  # once the device is told to write it
-        assert turn is not None
-        self._copied = Copied(turn, layout)
+        try:
+            layout = self._notes.pack(step, mask, self._unread)
+        except Exception:
+            ring.recount()
+            raise
+        self._sent = Sent(ring.slots.take(), layout)  # now that the device is told to write it
 
     def _send(self) -> None:
+        if self._sent is None:
+            return
         self._join_sampled()
-        if self._copied is not None and self._kept:
-            self._copied = self.tracer.ring.add(self._copied, self._kept)
+        if self._kept:
+            self._sent = self.tracer.ring.add(self._sent, self._kept)

@@ -17,7 +17,7 @@ import time
 from typing import IO
 
 PIPE_BYTES = 1 << 20  # Linux lets anyone ask for as much
-MOST_DELAY_S = 0.03  # of a message, twice at most, while the pipe has room
+MOST_DELAY_S = 0.03  # of a message, twice at most, while the reader keeps up
 
 
 class Outbox:
@@ -30,8 +30,9 @@ class Outbox:
         except OSError:  # a host that allows less
             pass
         self._behind = bytearray()
-        self._written = 0.0  # when
-        self._gone = False  # nobody reads any more
+        self._last_write_s = 0.0  # that left nothing behind
+        self._is_pipe_full = False  # or was at the last write
+        self._has_reader = True
         self._lock = threading.Lock()
         self._wake, self._closing = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._follow, name="ddviz-trace-outbox", daemon=True)
@@ -47,7 +48,7 @@ class Outbox:
         with self._lock:
             self._behind += message
             self._write_if_due()
-            if self._behind and not self._wake.is_set():
+            if self._behind and not self._wake.is_set():  # to set it again costs a lock more
                 self._wake.set()
 
     def close(self, timeout: float | None = None) -> None:
@@ -57,21 +58,23 @@ class Outbox:
         self._thread.join(timeout)
 
     def _write_if_due(self) -> None:
-        if self._gone:
-            self._behind.clear()
-            raise BrokenPipeError
+        """BrokenPipeError where nobody reads any more: then there is nothing behind."""
         now = time.monotonic()
-        if now - self._written < MOST_DELAY_S and not self._closing.is_set():
+        if self._has_reader and now - self._last_write_s < MOST_DELAY_S and not self._closing.is_set():
             return
         try:
+            if not self._has_reader:
+                raise BrokenPipeError
             del self._behind[: os.write(self._descriptor, self._behind)]
-            self._written = now
         except BlockingIOError:
             pass
         except BrokenPipeError:
-            self._gone = True
+            self._has_reader = False
             self._behind.clear()
             raise
+        self._is_pipe_full = bool(self._behind)
+        if not self._behind:
+            self._last_write_s = now
 
     def _follow(self) -> None:
         writable = select.poll()
@@ -79,7 +82,8 @@ class Outbox:
         try:
             while not (self._closing.is_set() and not self._behind):
                 self._wake.wait()
-                self._closing.wait(MOST_DELAY_S)
+                if not self._is_pipe_full:
+                    self._closing.wait(MOST_DELAY_S)
                 writable.poll()
                 with self._lock:
                     self._write_if_due()

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import msgspec
 
 import ddviz
-from ddviz.engines.sglang_plugin.tracing.jobs import Begin, Ended, Job, Row, Stepped
+from ddviz.engines.sglang_plugin.tracing.jobs import Begin, Ended, Job, Lost, Row, Stepped
 from ddviz.engines.sglang_plugin.tracing.outbox import Outbox
 from ddviz.engines.sglang_plugin.tracing.slots import Slots
 from ddviz.engines.sglang_plugin.tracing.writer import TraceWriter
@@ -59,6 +59,9 @@ class WriterProcesses:
         self._open: dict[str, tuple[int, str]] = {}  # by request: whose it is, and its trace's path
 
     def put(self, job: Job) -> None:
+        if isinstance(job, Lost):  # is it that one of them has died with slots that it had?
+            for writer in self._writers:
+                writer.check()
         match job:
             case Begin():
                 busy = [reader for reader, _ in self._open.values()]
@@ -137,10 +140,18 @@ class WriterProcess:
         try:
             self._outbox.send(len(encoded).to_bytes(_LENGTH, "little") + encoded)
         except BrokenPipeError:
-            self._gone = True
-            logger.error("ddviz: a process that writes traces has ended; its requests are traced no more")
-            for turn in range(self._slots.count):
-                self._slots.free(turn, self._reader)
+            self._bury()
+
+    def check(self) -> None:
+        """Free its slots if it has ended."""
+        if not self._gone and self._process.poll() is not None:
+            self._bury()
+
+    def _bury(self) -> None:
+        self._gone = True
+        logger.error("ddviz: a process that writes traces has ended; its requests are traced no more")
+        for turn in range(self._slots.count):
+            self._slots.free(turn, self._reader)
 
     def close(self, timeout: float | None = None) -> None:
         """Until all jobs are written and the process has ended."""

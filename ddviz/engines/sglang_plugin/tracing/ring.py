@@ -10,7 +10,7 @@ Not here: what they mean (reading.py, steps.py), what a slot and a turn are (slo
 
 What a captured stage packs the device writes itself (`write`), within that graph: it counts the turns as the
 host does, and the turn is among the bytes, so that a writer sees it if they ever part. What is traced without
-graphs is copied by the host (`put`). Both are on the forward stream: they take some microseconds, fewer than
+graphs the host has copied (`put`). Both are on the forward stream: they take some microseconds, fewer than
 the events that would order them on a stream of their own.
 """
 
@@ -25,9 +25,10 @@ from ddviz.engines.sglang_plugin.tracing.jobs import Array, Layout
 from ddviz.engines.sglang_plugin.tracing.slots import WORD, Slots
 
 _LANES = 1024
+_PINNED: list[torch.Tensor] = []  # kept: memory that were unmapped as it is would stay pinned to CUDA
 
 
-class Copied(NamedTuple):
+class Sent(NamedTuple):
     """A step on its way to a slot."""
 
     turn: int
@@ -38,19 +39,27 @@ class Ring:
     """Puts steps into slots: all of a server by `write`, or all by `put`. One thread's alone."""
 
     def __init__(self, slots: Slots, device: torch.device | str) -> None:
-        """RuntimeError where the memory cannot be pinned: copies would then hold up the scheduler."""
+        """RuntimeError where the memory cannot be pinned: the device could not write there."""
         self.slots = slots
         self._memory = torch.frombuffer(slots.memory, dtype=torch.uint8)
         if torch.device(device).type == "cuda":
             _pin(self._memory)
         self.turn = torch.zeros(1, dtype=torch.int64, device=device)  # as the device counts
 
+    def has_room(self) -> bool:
+        """Whether the next turn's slot is free, by passing over those that a reader still has."""
+        ahead = self.slots.ahead()
+        if ahead:
+            self.slots.turn += ahead
+            self.turn.add_(ahead)
+        return ahead is not None
+
     def write(self, packed: torch.Tensor) -> None:
         """Bytes on the device, whole words, to the slot of `turn`, which goes on. To be captured in a graph;
-        the host takes the turn when it has launched it. ValueError where a slot is too small.
+        the host, which has made sure of room, takes the turn when it has launched it. ValueError where a slot
+        is too small.
         """
-        if packed.numel() > self.slots.size:
-            raise ValueError(f"{packed.numel()} bytes do not fit into a slot of {self.slots.size}")
+        self._require_room(packed.numel())
         words = packed.view(torch.int64)
         blocks = triton.cdiv(words.numel(), _LANES)
         _write[(blocks,)](
@@ -58,23 +67,42 @@ class Ring:
         )
         _count[(1,)](self.turn, num_warps=1)
 
-    def add(self, copied: Copied, tensors: Mapping[str, torch.Tensor]) -> Copied | None:
-        """Begin to copy more of a step, of its traced rows. None, and the slot freed, if it is too small."""
-        own = (array_of(name, tensor, whole=False) for name, tensor in tensors.items())
-        layout = Layout.of((*copied.layout.arrays, *own))
-        if layout.size > self.slots.size:
-            for reader in range(self.slots.readers):
-                self.slots.free(copied.turn, reader)
-            return None
-        piece = torch.cat([as_bytes(tensor) for tensor in tensors.values()])
-        at = copied.turn % self.slots.count * self.slots.size + copied.layout.size
-        self._memory[at : at + piece.numel()].copy_(piece, non_blocking=True)
-        return Copied(copied.turn, layout)
+    def recount(self) -> None:
+        """The device goes on where the host is, after an error between them."""
+        self.turn.fill_(self.slots.turn)
 
-    def put(self, tensors: Mapping[str, torch.Tensor]) -> Copied | None:
-        """Begin to copy a step, of its traced rows. None where every slot is taken or one is too small."""
+    def put(self, tensors: Mapping[str, torch.Tensor]) -> Sent | None:
+        """Begin to copy a step, of its traced rows. None where all slots are taken; ValueError: too small."""
+        layout, piece = self._packed(Layout.of(()), tensors)
+        if not self.has_room():
+            return None
         turn = self.slots.take()
-        return None if turn is None else self.add(Copied(turn, Layout.of(())), tensors)
+        try:
+            self._copy(turn, 0, piece)
+        except Exception:
+            self.slots.give_back(turn)
+            raise
+        return Sent(turn, layout)
+
+    def add(self, sent: Sent, tensors: Mapping[str, torch.Tensor]) -> Sent:
+        """Begin to copy more of a step, of its traced rows. ValueError where its slot is too small."""
+        layout, piece = self._packed(sent.layout, tensors)
+        self._copy(sent.turn, sent.layout.size, piece)
+        return Sent(sent.turn, layout)
+
+    def _packed(self, before: Layout, tensors: Mapping[str, torch.Tensor]) -> tuple[Layout, torch.Tensor]:
+        own = (array_of(name, tensor, whole=False) for name, tensor in tensors.items())
+        layout = Layout.of((*before.arrays, *own))
+        self._require_room(layout.size)
+        return layout, torch.cat([as_bytes(tensor) for tensor in tensors.values()])
+
+    def _copy(self, turn: int, offset: int, piece: torch.Tensor) -> None:
+        at = self.slots.first(turn) + offset
+        self._memory[at : at + piece.numel()].copy_(piece, non_blocking=True)
+
+    def _require_room(self, size: int) -> None:
+        if size > self.slots.size:
+            raise ValueError(f"{size} bytes do not fit into a slot of {self.slots.size}")
 
     def _words(self) -> torch.Tensor:
         return self._memory[: self.slots.count * self.slots.size].view(torch.int64)
@@ -84,6 +112,7 @@ def _pin(memory: torch.Tensor) -> None:
     status = torch.cuda.cudart().cudaHostRegister(memory.data_ptr(), memory.numel(), 0)
     if int(status) != 0:
         raise RuntimeError(f"the memory for traces could not be pinned: CUDA error {int(status)}")
+    _PINNED.append(memory)
 
 
 def array_of(name: str, tensor: torch.Tensor, whole: bool) -> Array:
@@ -109,7 +138,7 @@ def _write(
     LANES: tl.constexpr,  # noqa: N803 - Triton's constants are capitals
 ):
     at = tl.program_id(0) * LANES + tl.arange(0, LANES)
-    first = tl.load(turn) % count * slot_size
+    first = tl.load(turn) % count * slot_size  # as Slots.first has it
     tl.store(slots_out + first + at, tl.load(words + at, mask=at < size), mask=at < size)
 
 

@@ -5,7 +5,7 @@ Out: Pending, hung on the step's result: the scheduler takes it when it takes th
 Not here: what is read from the tensors (reading.py), which requests are traced (tracer.py).
 
     raw, adjusted, sampled   between stages: what a later stage overwrites
-    launched()               after commit: everything copied towards the host
+    launched()               after commit: everything on its way to the host
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ddviz.engines.sglang_plugin.batch import AcceptedBatch, TreeBatch
 from ddviz.engines.sglang_plugin.step_buffers import StepBuffers
 from ddviz.engines.sglang_plugin.tracing import reading
 from ddviz.engines.sglang_plugin.tracing.clock import Clock
-from ddviz.engines.sglang_plugin.tracing.ring import Copied
+from ddviz.engines.sglang_plugin.tracing.ring import Sent
 from ddviz.engines.sglang_plugin.tracing.steps import HostFacts
 from ddviz.trace import schema
 
@@ -59,10 +59,10 @@ NO_STEP = NoStep()
 class Pending:
     """A step whose arrays are under way, hung on SGLang's result until the scheduler has taken it."""
 
-    copied: Copied | None
-    lost: str  # why it is not, where it is not copied
+    sent: Sent | None
+    lost: str  # why it is not, where it is not sent
     rows: list[tuple[Traced, HostFacts]]
-    clock: Clock  # its last mark comes after the copy
+    clock: Clock  # its last mark comes after the last write to the slot
 
 
 def harmless(method: Callable[..., None]) -> Callable[..., None]:
@@ -93,7 +93,7 @@ class TracedStep(NoStep):
     def __init__(self, tracer: Tracer, batch: Any, rows: list[int], traced: list[Traced]) -> None:
         self.tracer, self._batch = tracer, batch
         self.broken = self.guards = False
-        self._copied: Copied | None = None
+        self._sent: Sent | None = None
         self._row_list, self._traced = rows, traced
         self._rows = tracer.on_device(rows, batch.seq_lens.device)
         self._kept: dict[str, torch.Tensor] = {}
@@ -134,23 +134,34 @@ class TracedStep(NoStep):
         self._sampled.append({**statistics, **draw, "coins": coins[rows], "final_coin": final_coins[rows]})
 
     def launched(self, result: Any, graph: bool) -> None:
-        """Copy all that was kept towards the host; hang what is known on the result."""
-        self._copy()
+        """Send all that was kept towards the host; hang what is known on the result."""
+        self._guarded_send()
+        if self.broken:  # what there is of it would pass for all of it
+            self._take_back()
         with self.tracer.guarded():
-            facts = self._facts(graph)
-            for request in self._traced:
-                request.steps += 1
-            rows = list(zip(self._traced, facts, strict=True))
-            self._clock.mark()
-            result.ddviz_step = Pending(self._copied, self._why_lost(), rows, self._clock)
+            try:
+                facts = self._facts(graph)
+                for request in self._traced:
+                    request.steps += 1
+                rows = list(zip(self._traced, facts, strict=True))
+                self._clock.mark()
+                result.ddviz_step = Pending(self._sent, self._why_lost(), rows, self._clock)
+            except Exception:
+                self._take_back()
+                raise
 
     @harmless
-    def _copy(self) -> None:
+    def _guarded_send(self) -> None:
         self._send()
+
+    def _take_back(self) -> None:
+        if self._sent is not None:
+            self.tracer.ring.slots.give_back(self._sent.turn)
+            self._sent = None
 
     def _send(self) -> None:
         self._join_sampled()
-        self._copied = self.tracer.ring.put(self._kept)
+        self._sent = self.tracer.ring.put(self._kept)
 
     def _join_sampled(self) -> None:
         if len(self._sampled) == 1:
@@ -160,7 +171,7 @@ class TracedStep(NoStep):
                 self._kept[name] = torch.cat([part[name] for part in self._sampled])
 
     def _why_lost(self) -> str:
-        """Why the step is not copied, where it is not."""
+        """Why the step is not sent, where it is not."""
         return "tracing failed, see the server's log" if self.broken else RING_FULL
 
     def _facts(self, graph: bool) -> list[HostFacts]:

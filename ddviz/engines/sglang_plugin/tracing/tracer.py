@@ -115,20 +115,12 @@ class Tracer(NoTracer):
             if pending is None:
                 return
             by_rid = {req.rid: i for i, req in enumerate(reqs)}
-            rows = []
-            for at, (traced, facts) in enumerate(pending.rows):
-                i = by_rid[traced.rid]
-                if ended[i]:
-                    continue
-                traced.written += 1
-                emitted = list(reqs[i].output_ids_through_stop[before[i] :])
-                rows.append(Row(traced.rid, at, facts, traced.level, emitted))
-                if pending.copied is None:
-                    self.writer.put(Lost(traced.rid, facts.index, pending.lost))
-            if pending.copied is not None:
-                pending.clock.wait()  # the result that the scheduler took was copied after it
-                turn, layout = pending.copied
-                self.writer.put(Stepped(turn, layout.encoded, rows, pending.clock.times_us()))
+            try:
+                self._tell_step(pending, reqs, by_rid, ended, before)
+            except Exception:
+                if pending.sent is not None:
+                    self.ring.slots.give_back(pending.sent.turn)
+                raise
             pending.clock.reset()
             self._clocks.append(pending.clock)
             for traced, _ in pending.rows:
@@ -137,6 +129,24 @@ class Tracer(NoTracer):
                     self._end_if_finished(reqs[i], traced)
                 elif reqs[i].is_retracted:
                     traced.steps = traced.written  # steps under way at the retraction do not count
+
+    def _tell_step(
+        self, pending: Pending, reqs: list[Any], by_rid: dict[str, int], ended: list[bool], before: list[int]
+    ) -> None:
+        rows = []
+        for at, (traced, facts) in enumerate(pending.rows):
+            i = by_rid[traced.rid]
+            if ended[i]:
+                continue
+            traced.written += 1
+            emitted = list(reqs[i].output_ids_through_stop[before[i] :])
+            rows.append(Row(traced.rid, at, facts, traced.level, emitted))
+            if pending.sent is None:
+                self.writer.put(Lost(traced.rid, facts.index, pending.lost))
+        if pending.sent is not None:
+            pending.clock.wait()  # the scheduler has waited for what came after it already
+            turn, layout = pending.sent
+            self.writer.put(Stepped(turn, layout.encoded, rows, pending.clock.times_us()))
 
     def clock(self, device: torch.device) -> Clock:
         """Of a step that begins."""
@@ -158,7 +168,9 @@ class Tracer(NoTracer):
         if known is not None:
             return known
         level = asked_level(req.sampling_params.custom_params, self.default_level)
-        return None if level is None else self.requests.setdefault(req.rid, Traced(req.rid, level))
+        if level is None or not _is_text(req.rid):
+            return None
+        return self.requests.setdefault(req.rid, Traced(req.rid, level))
 
     def _begin(self, req: Any, traced: Traced) -> None:
         params = req.sampling_params
@@ -230,6 +242,15 @@ def sampling_of(params: Any) -> schema.SamplingParams:
         max_new_tokens=params.max_new_tokens,
         stop_token_ids=sorted(params.stop_token_ids or ()),
     )
+
+
+def _is_text(rid: str) -> bool:
+    """Half a surrogate pair, which JSON lets a client send, can't be written."""
+    try:
+        rid.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _file_name(rid: str) -> str:

@@ -87,7 +87,8 @@ class TraceWriter:
             values = np.frombuffer(raw, array.dtype, math.prod(array.shape), at).reshape(array.shape)
             arrays[array.name] = values[whole if array.whole else own]
             at += array.size
-        if "turn" in arrays and (arrays["turn"] != job.turn).any():  # as the device counted
+        if (arrays.pop("turn", job.turn) != np.int64(job.turn)).any():  # as the device counted
+            logger.error("ddviz: a step was lost: %s", OTHER_TURN)
             for row in rows:
                 self._recorders[row.rid].dropped(row.facts.index, row.facts.index, OTHER_TURN)
             return
