@@ -10,10 +10,13 @@ from itertools import groupby
 from statistics import median
 from typing import NamedTuple
 
+from ddviz.check.gtest import chi2_sf
 from ddviz.check.rules import DRAFTED, Fault, folder_rule, trace_rule
-from ddviz.check.views import FolderView, Outline, TraceView
+from ddviz.check.views import COIN_BINS, FolderView, Outline, TraceView
 
 COLLAPSE = 32  # steps in a row that accept nothing
+LEAST_COINS = 20 * COIN_BINS
+COIN_ALARM = 1e-9  # false alarms a trace
 PAUSE = 10  # times its usual time that one stage takes
 SLOWDOWN = 3  # times as long as before, for a while
 WHILE = 8  # steps
@@ -95,6 +98,32 @@ def accept_collapse(view: TraceView) -> Iterator[Fault]:
                 step=run[0].index,
                 cause=_why_collapsed(sum(known), len(known)),
             )
+
+
+@trace_rule(
+    cause="coins come from another distribution than the uniform one, or the same ones are used in many "
+    "steps: the output is not distributed as the target's",
+    look_at="sampling.coins, sampling.final_coin; the uniform samples that the acceptance kernel was given; "
+    "ddviz losslessness",
+)
+def coin_bias(view: TraceView) -> Iterator[Fault]:
+    """The coins of a run are spread evenly over [0, 1): chi-square over eight equal parts, p above 1e-9.
+
+    Traces with fewer than 160 coins are not looked at.
+    """
+    counted = [outline.coins for outline in view.outlines if outline.coins]
+    counts = [sum(counts) for counts in zip(*counted, strict=True)]
+    total = sum(counts)
+    if total < LEAST_COINS:
+        return
+    expected = total / COIN_BINS
+    p = chi2_sf(sum((count - expected) ** 2 / expected for count in counts), COIN_BINS - 1)
+    if p < COIN_ALARM:
+        worst = max(range(COIN_BINS), key=lambda part: abs(counts[part] - expected))
+        yield Fault(
+            f"{counts[worst] / total:.1%} of {total:,} coins lie in [{worst / COIN_BINS:g}, "
+            f"{(worst + 1) / COIN_BINS:g}), where {1 / COIN_BINS:.1%} should (p = {p:.0e})"
+        )
 
 
 @trace_rule(

@@ -24,6 +24,7 @@ from ddviz.trace.schema import Batch, Header, Step
 from ddviz.tree import depths_of, traverse
 
 FLOAT32_ULP = 2.0**-23
+COIN_BINS = 8  # of Outline.coins
 Table = NDArray[np.float64]
 _LOWEST = 340  # -340 is below the least power of ten that float64 has, and 308 is the greatest
 _HALVES = 0.5 * 10.0 ** np.arange(-_LOWEST, 309, dtype=np.float64)  # np.power takes ten times as long
@@ -162,6 +163,7 @@ class Outline:
     slots: list[int]  # of its nodes
     kept: list[int]  # slots that hold committed KV from this step on
     times_us: dict[str, float]
+    coins: list[int]  # how many lie in each of COIN_BINS equal parts of [0, 1); [] = none
     sound: bool  # rule `shapes` had nothing to say
 
 
@@ -181,8 +183,19 @@ def outline_of(step: Step, sound: bool) -> Outline:
         (step.slots or [])[: len(tree.tokens)],
         commit.dst_slots if commit is not None else [],
         step.times_us,
+        _coin_counts(step),
         sound,
     )
+
+
+def _coin_counts(step: Step) -> list[int]:
+    if step.sampling is None:
+        return []
+    counts = [0] * COIN_BINS
+    for coin in (*step.sampling.coins, step.sampling.final_coin):
+        if coin is not None and 0 <= coin < 1:  # else rule coins
+            counts[int(coin * COIN_BINS)] += 1
+    return counts
 
 
 def _is_drafted(step: Step) -> bool | None:

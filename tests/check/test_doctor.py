@@ -724,6 +724,41 @@ class BiasedCoin(SyntheticEngine):
         return acceptance, probs, [*(math.sqrt(coin) for coin in coins[:-1]), coins[-1]]
 
 
+class Squares:
+    """A generator whose uniform numbers are squares, and so too small."""
+
+    def __init__(self, rng):
+        self._rng = rng
+
+    def random(self, *args, **kwargs):
+        return self._rng.random(*args, **kwargs) ** 2
+
+    def __getattr__(self, name):
+        return getattr(self._rng, name)
+
+
+class SquaredCoins(SyntheticEngine):
+    """The coins are squares, as drawn, used and recorded: each step agrees with itself."""
+
+    def verify(self, tree, logits, width):
+        fair, self.rng = self.rng, Squares(self.rng)
+        try:
+            return super().verify(tree, logits, width)
+        finally:
+            self.rng = fair
+
+
+class SameCoins(SyntheticEngine):
+    """The coins of the first step are used in every step."""
+
+    def verify(self, tree, logits, width):
+        going, self.rng = self.rng, np.random.default_rng(3)
+        try:
+            return super().verify(tree, logits, width)
+        finally:
+            self.rng = going
+
+
 class PrefixOneShort(SyntheticEngine):
     """The committed length advances by one less than was committed, once."""
 
@@ -796,6 +831,8 @@ DEFECTS = [
     (a_slot_that_holds_committed_kv, GREEDY, {"kept-slots"}),
     (a_forward_numbered_again, ROW, {"batch-order"}),
     (BlindDrafter, dataclasses.replace(LONG, vocab_size=200), {"accept-collapse"}),
+    (SquaredCoins, dataclasses.replace(LONG, temperature=1.0), {"coin-bias"}),
+    (SameCoins, dataclasses.replace(LONG, temperature=1.0), {"coin-bias"}),
     (a_pause_in_verify, LONG, {"stage-time"}),
     (a_stage_that_becomes_slow, LONG, {"stage-time"}),
     (an_argmax_that_was_not_taken, GREEDY, {"greedy-path", "target-rows"}),

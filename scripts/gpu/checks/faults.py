@@ -1,7 +1,6 @@
 """Servers that do wrong on purpose (DDVIZ_FAULT, ddviz/engines/sglang_plugin/faults.py): what finds each.
 
-Five are named by the doctor. Two leave consistent traces: a wrong feature layer is named by the audit, biased
-coins are seen in their mean.
+Six are named by the doctor. A wrong feature layer leaves a trace that agrees with itself: the audit names it.
 """
 
 import time
@@ -20,8 +19,10 @@ RULES = {  # fault -> the rule that names it
     "kv_not_packed": "commit",
     "flat_off_by_one": "accept-index",
     "greedy_kernel_at_temperature": "kernel-choice",
+    "biased_coin": "coin-bias",
 }
-NEEDS = ("traced", *(f"fault-{name}" for name in (*RULES, "wrong_feature_layer", "biased_coin")))
+SAMPLED = ("greedy_kernel_at_temperature", "biased_coin")  # the others are asked greedily
+NEEDS = ("traced", *(f"fault-{name}" for name in (*RULES, "wrong_feature_layer")))
 PROMPTS, TOKENS = 8, 64
 LEAST_COINS = 500
 AUDITED = range(3)  # steps of a request
@@ -34,7 +35,7 @@ def run(engines: Engines, context: Context) -> Verdict:
     verdict.figures.append(f"sound: {_length(sound):.2f} tokens a step, rules {sorted(found) or 'silent'}")
     verdict.claim(not found, f"a sound server breaks {sorted(found)}")
     for name, rule in RULES.items():
-        traces = _traces(engines[f"fault-{name}"], context, 0.8 if name.startswith("greedy") else 0.0)
+        traces = _traces(engines[f"fault-{name}"], context, 0.8 if name in SAMPLED else 0.0)
         found = {finding.rule for trace in traces for finding in examine(trace)}
         said = {trace.header.engine.options.get("fault") for trace in traces}
         verdict.figures.append(f"{name}: {_length(traces):.2f} tokens a step, rules {sorted(found)}")
