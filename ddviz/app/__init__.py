@@ -2,6 +2,7 @@
 
     main.py              builds the page, launches it
     live.py, replay.py   one tab each
+    samples.py           the samples that Replay offers while no trace is open
     panels.py            the HTML panels and their server functions; *.js and app.css run in the browser
     session.py           the engine and its current run
     traces.py            which trace files may be read, each by an opaque id

@@ -19,6 +19,7 @@ from ddviz.app import export
 from ddviz.app.batch import batch_function
 from ddviz.app.findings import findings_function
 from ddviz.app.requests import Answer, answering, index_of, served, trace_id_of
+from ddviz.app.samples import samples_function
 from ddviz.app.session import Session, status_dict
 from ddviz.errors import DdvizError
 from ddviz.trace import Trace
@@ -83,6 +84,18 @@ def request_list(session: Session) -> gr.HTML:
         js_on_load=script("request_list.js"),
         server_functions=[served(requests_function(session))],
         apply_default_css=False,
+    )
+
+
+def sample_list(session: Session) -> gr.HTML:
+    """The samples, while the viewer panel that comes next is empty. Its event: `open` {"trace": id}."""
+    return gr.HTML(
+        {},
+        html_template='<section class="ddviz-samples" aria-label="Samples"></section>',
+        js_on_load=script("sample_list.js"),
+        server_functions=[served(samples_function(session))],
+        apply_default_css=False,
+        elem_classes="ddviz-samples-panel",
     )
 
 

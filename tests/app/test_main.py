@@ -20,7 +20,7 @@ def page(tmp_path_factory):
 def test_no_template_takes_a_value_in(page):
     """What stands in a template is executed; model text must never get there."""
     panels = [block for block in page.blocks.values() if isinstance(block, gr.HTML)]
-    assert len(panels) == 7  # control bar, two notices, viewers of Live and Replay, Compare, Learn
+    assert len(panels) == 8  # control bar, two notices, samples, viewers of Live and Replay, Compare, Learn
     for panel in panels:
         assert not [mark for mark in ("${", "{{", "@children") if mark in panel.html_template]
         assert panel.css_template == ""
