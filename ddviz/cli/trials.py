@@ -179,7 +179,11 @@ def losslessness(args: argparse.Namespace) -> int:
 
     size = c.QUICK if args.quick else c.FULL
     size = c.Size(args.draws or size.draws, args.generations or size.generations)
-    chosen = [{"temperature": 1.0, **given}] if given else c.SETTINGS[: 1 if args.quick else None]
+    if given:
+        chosen = [{"temperature": 1.0, **given}]
+    else:
+        known = c.settings_for(_dtype_of_server(args.url)) if args.url else c.SETTINGS
+        chosen = list(known[: 1 if args.quick else None])
     names = ("prompt", "chat", "mode", "budget", "topk_cap", "threshold_single", "threshold_acc")
     same = {name: getattr(args, name) for name in names}
     settings = [GenerateParams(**same, **setting).checked() for setting in chosen]
@@ -193,6 +197,13 @@ def losslessness(args: argparse.Namespace) -> int:
         with Progress() as progress:
             rows = c.check_embedded(engine, settings, size, args.seed, progress)
     return c.print_report(subject, rows, as_json=args.json)
+
+
+def _dtype_of_server(url: str) -> str:
+    from ddviz.engines.sglang_server.api import Api
+    from ddviz.engines.sglang_server.asking import facts_of
+
+    return facts_of(Api(url).server_info()).dtype
 
 
 def _losslessness_of_server(args: argparse.Namespace, settings: list[GenerateParams], generations: int):

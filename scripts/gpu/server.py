@@ -31,7 +31,7 @@ COMMON = [
     "--host",
     "127.0.0.1",
 ]
-SIZE = ("--quick", "--generations", "6000")
+SIZE = ("--quick", "--generations", "6000")  # T = 1, which is what a 16-bit server can be held to
 LOOSE = ("--speculative-accept-threshold-acc", "0.5")
 
 

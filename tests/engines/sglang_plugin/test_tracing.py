@@ -345,25 +345,17 @@ def fails_once(owner, name):
     [
         lambda engine: fails_once(engine.tracer.ring, "add"),  # what a sampled step has beside
         lambda engine: fails_once(engine.tracer.kind.args[0], "pack"),
+        lambda engine: fails_once(DDTreeStep, "_facts_of"),
+        lambda engine: fails_once(engine.tracer, "_tell_step"),
     ],
+    ids=["add", "pack", "facts", "tell"],
 )
 def test_a_step_of_which_a_part_failed_is_lost_as_a_whole_and_the_next_ones_are_not(tmp_path, fail):
     trace = steps_with_a_failure(tmp_path, fail)
     assert [step.index for step in trace.steps] == [0, 1, 2, 3, *range(5, 12)]
     assert {step.accept.kernel for step in trace.steps} == {"sampled"}
     assert [(event.first, "failed" in event.reason) for event in trace.dropped] == [(4, True)]
-
-
-@pytest.mark.parametrize(
-    "fail",
-    [
-        lambda engine: fails_once(engine.tracer, "_tell_step"),
-        lambda engine: fails_once(DDTreeStep, "_facts"),
-    ],
-)
-def test_a_step_that_nobody_was_told_of_keeps_no_slot(tmp_path, fail):
-    trace = steps_with_a_failure(tmp_path, fail)
-    assert len(trace.steps) == 11 and not trace.dropped
+    assert {finding.rule for finding in examine(trace)} == {"incomplete"}  # it lacks a step, and its end
 
 
 def test_the_device_begins_to_count_when_its_graphs_are_captured(tmp_path, monkeypatch):

@@ -136,11 +136,15 @@ class WriterProcess:
             if isinstance(job, Stepped):
                 self._slots.free(job.turn, self._reader)
             return
-        encoded = self._encode(job)
         try:
+            encoded = self._encode(job)
             self._outbox.send(len(encoded).to_bytes(_LENGTH, "little") + encoded)
         except BrokenPipeError:
             self._bury()
+        except Exception:  # the other writers are told all the same
+            logger.exception("ddviz: a trace event was lost")
+            if isinstance(job, Stepped):
+                self._slots.free(job.turn, self._reader)
 
     def check(self) -> None:
         """Free its slots if it has ended."""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ddviz.engines.sglang_plugin.tracing.tracer import Tracer
 
 RING_FULL = "the ring between the device and the writers was full"
+FAILED = "tracing failed, see the server's log"
 
 
 @dataclass(slots=True)
@@ -94,6 +95,7 @@ class TracedStep(NoStep):
         self.tracer, self._batch = tracer, batch
         self.broken = self.guards = False
         self._sent: Sent | None = None
+        self._facts: list[HostFacts] | None = None
         self._row_list, self._traced = rows, traced
         self._rows = tracer.on_device(rows, batch.seq_lens.device)
         self._kept: dict[str, torch.Tensor] = {}
@@ -135,29 +137,23 @@ class TracedStep(NoStep):
 
     def launched(self, result: Any, graph: bool) -> None:
         """Send all that was kept towards the host; hang what is known on the result."""
-        self._guarded_send()
-        if self.broken:  # what there is of it would pass for all of it
-            self._take_back()
-        with self.tracer.guarded():
-            try:
-                facts = self._facts(graph)
-                for request in self._traced:
-                    request.steps += 1
-                rows = list(zip(self._traced, facts, strict=True))
-                self._clock.mark()
-                result.ddviz_step = Pending(self._sent, self._why_lost(), rows, self._clock)
-            except Exception:
-                self._take_back()
-                raise
-
-    @harmless
-    def _guarded_send(self) -> None:
-        self._send()
-
-    def _take_back(self) -> None:
-        if self._sent is not None:
+        self._finish(graph)
+        if self.broken and self._sent is not None:  # what there is of it would pass for all of it
             self.tracer.ring.slots.give_back(self._sent.turn)
             self._sent = None
+        facts = self._facts or [
+            HostFacts(r.steps, 0, 0, 0, graph, 0, 0) for r in self._traced
+        ]  # of a lost step
+        for request in self._traced:
+            request.steps += 1
+        rows = list(zip(self._traced, facts, strict=True))
+        result.ddviz_step = Pending(self._sent, self._why_lost(), rows, self._clock)
+
+    @harmless
+    def _finish(self, graph: bool) -> None:
+        self._send()
+        self._facts = self._facts_of(graph)
+        self._clock.mark()
 
     def _send(self) -> None:
         self._join_sampled()
@@ -172,9 +168,9 @@ class TracedStep(NoStep):
 
     def _why_lost(self) -> str:
         """Why the step is not sent, where it is not."""
-        return "tracing failed, see the server's log" if self.broken else RING_FULL
+        return FAILED if self.broken else RING_FULL
 
-    def _facts(self, graph: bool) -> list[HostFacts]:
+    def _facts_of(self, graph: bool) -> list[HostFacts]:
         reqs, batch_id = self._batch.reqs, int(self._batch.forward_iter or 0)
         return [
             HostFacts(

@@ -28,7 +28,15 @@ from ddviz.engines.sglang_plugin.tracing.clock import Clock
 from ddviz.engines.sglang_plugin.tracing.jobs import Begin, Ended, Lost, Prefilled, Row, Stepped
 from ddviz.engines.sglang_plugin.tracing.process import WriterProcesses
 from ddviz.engines.sglang_plugin.tracing.ring import Ring
-from ddviz.engines.sglang_plugin.tracing.traced_step import NO_STEP, NoStep, Pending, Traced, TracedStep
+from ddviz.engines.sglang_plugin.tracing.steps import HostFacts
+from ddviz.engines.sglang_plugin.tracing.traced_step import (
+    FAILED,
+    NO_STEP,
+    NoStep,
+    Pending,
+    Traced,
+    TracedStep,
+)
 from ddviz.engines.sglang_plugin.tracing.writer import TraceWriter
 from ddviz.trace import schema
 
@@ -115,38 +123,40 @@ class Tracer(NoTracer):
             if pending is None:
                 return
             by_rid = {req.rid: i for i, req in enumerate(reqs)}
-            try:
-                self._tell_step(pending, reqs, by_rid, ended, before)
-            except Exception:
-                if pending.sent is not None:
+            going_on = [
+                (at, reqs[i], before[i], traced, facts)
+                for at, (traced, facts) in enumerate(pending.rows)
+                if not ended[i := by_rid[traced.rid]]
+            ]
+            is_told = False
+            if pending.sent is not None:
+                with self.guarded():
+                    self._tell_step(pending, going_on)
+                    is_told = True
+                if not is_told:
                     self.ring.slots.give_back(pending.sent.turn)
-                raise
+            for _, req, _, traced, facts in going_on:
+                traced.written += 1
+                if not is_told:
+                    why = pending.lost if pending.sent is None else FAILED
+                    self.writer.put(Lost(traced.rid, facts.index, why))
+                self._end_if_finished(req, traced)
             pending.clock.reset()
             self._clocks.append(pending.clock)
             for traced, _ in pending.rows:
                 i = by_rid[traced.rid]
-                if not ended[i]:
-                    self._end_if_finished(reqs[i], traced)
-                elif reqs[i].is_retracted:
+                if ended[i] and reqs[i].is_retracted:
                     traced.steps = traced.written  # steps under way at the retraction do not count
 
-    def _tell_step(
-        self, pending: Pending, reqs: list[Any], by_rid: dict[str, int], ended: list[bool], before: list[int]
-    ) -> None:
-        rows = []
-        for at, (traced, facts) in enumerate(pending.rows):
-            i = by_rid[traced.rid]
-            if ended[i]:
-                continue
-            traced.written += 1
-            emitted = list(reqs[i].output_ids_through_stop[before[i] :])
-            rows.append(Row(traced.rid, at, facts, traced.level, emitted))
-            if pending.sent is None:
-                self.writer.put(Lost(traced.rid, facts.index, pending.lost))
-        if pending.sent is not None:
-            pending.clock.wait()  # the scheduler has waited for what came after it already
-            turn, layout = pending.sent
-            self.writer.put(Stepped(turn, layout.encoded, rows, pending.clock.times_us()))
+    def _tell_step(self, pending: Pending, going_on: list[tuple[int, Any, int, Traced, HostFacts]]) -> None:
+        assert pending.sent is not None
+        rows = [
+            Row(traced.rid, at, facts, traced.level, list(req.output_ids_through_stop[before:]))
+            for at, req, before, traced, facts in going_on
+        ]
+        pending.clock.wait()  # the scheduler has waited for what came after it already
+        turn, layout = pending.sent
+        self.writer.put(Stepped(turn, layout.encoded, rows, pending.clock.times_us()))
 
     def clock(self, device: torch.device) -> Clock:
         """Of a step that begins."""
