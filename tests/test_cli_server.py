@@ -51,7 +51,7 @@ def test_an_attached_server_is_watched_in_its_folder(launched, tmp_path, capsys)
         ),
         (("--engine", "sglang", "--target", "T", "--draft", "D", "--dtype", "auto"), "--dtype auto is the"),
         (("--attach", "http://127.0.0.1:1"), "--attach needs --trace-dir DIR"),
-        (("--attach", "http://127.0.0.1:1", "--trace-dir", "/no/such/folder"), "--attach needs --trace-dir"),
+        (("--attach", "http://127.0.0.1:1", "--trace-dir", "/no/such/folder"), "there is no such folder"),
         (("--attach", "http://127.0.0.1:1", "--trace-dir", ".", "--target", "T"), "leave out --target"),
         (("--trace-dir", "."), "--trace-dir is for --attach"),
     ],

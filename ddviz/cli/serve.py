@@ -100,10 +100,12 @@ def _require_engine_words(args: argparse.Namespace) -> None:
         raise BadValueError(
             f"--attach uses a server as it was started; leave out {', '.join(asked) or '--engine'}"
         )
-    if args.attach and not (args.trace_dir and args.trace_dir.is_dir()):
+    if args.attach and not args.trace_dir:
         raise BadValueError(
             "--attach needs --trace-dir DIR, the folder that the server's DDVIZ_TRACE_DIR names"
         )
+    if args.attach and not args.trace_dir.is_dir():
+        raise BadValueError(f"--trace-dir {args.trace_dir}: there is no such folder")
     if args.trace_dir and not args.attach:
         raise BadValueError("--trace-dir is for --attach; --runs names the folder of live traces")
     if args.engine == "sglang":

@@ -33,7 +33,11 @@ class Api:
         self._client = httpx.Client(base_url=self.url, timeout=QUICK_S, trust_env=False, headers=headers)
 
     def server_info(self) -> Json:
-        return dict(self._ask("GET", "/server_info"))
+        """What it was started with. Raises EngineError where that is no SGLang server."""
+        info = self._ask("GET", "/server_info")
+        if not isinstance(info, dict) or "model_path" not in info:
+            raise EngineError(f"{self.url} does not say what SGLang says of itself: is another server there?")
+        return info
 
     def is_alive(self) -> bool:
         try:
@@ -55,7 +59,10 @@ class Api:
 
     def generate(self, request: Json) -> Json:
         """The whole answer; waits for it as long as it takes."""
-        return dict(self._ask("POST", "/generate", request, timeout=None))
+        answer = self._ask("POST", "/generate", request, timeout=None)
+        if not isinstance(answer, dict):
+            raise EngineError(f"{self.url} answered /generate with something that SGLang does not say")
+        return answer
 
     def generate_many(self, request: Json) -> list[Json]:
         """The answers of one call that holds a list of prompts."""
@@ -81,6 +88,8 @@ class Api:
         if answer.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
             refused = f"refuses the API key in {API_KEY}" if self._key else f"wants an API key: set {API_KEY}"
             raise EngineError(f"{self.url} {refused}")
+        if answer.is_error and answer.text.lstrip().startswith("<"):  # a proxy's page
+            raise EngineError(f"{self.url} answered {path} with HTTP {answer.status_code}: is SGLang there?")
         if answer.is_error:
             raise EngineError(_sentence(answer))
         try:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ddviz.engines.base import GenerateParams, Mode, ModelInfo
-from ddviz.errors import RefusedError
+from ddviz.errors import EngineError, RefusedError
 
 TESTED = "0.5.17"  # the version of SGLang that the plugin is written against
 
@@ -60,7 +60,17 @@ class Facts(NamedTuple):
 
 
 def facts_of(info: Json) -> Facts:
-    """Read /server_info: SGLang's arguments with ddviz's flags among them, and a little about its state."""
+    """Read /server_info: SGLang's arguments with ddviz's flags among them, and a little about its state.
+
+    Raises EngineError where a number in it is none.
+    """
+    try:
+        return _facts_of(info)
+    except (TypeError, ValueError) as error:
+        raise EngineError(f"the server's account of itself makes no sense: {error}") from None
+
+
+def _facts_of(info: Json) -> Facts:
     algorithm = str(info.get("speculative_algorithm") or "").upper() or None
     budget = info.get("speculative_ddtree_budget")
     cap = info.get("speculative_ddtree_topk_cap")

@@ -11,7 +11,7 @@ from ddviz.engines.sglang_server.api import Api, UnreachableError
 from ddviz.engines.sglang_server.asking import Facts, model_info, needs
 from ddviz.engines.sglang_server.copying import TraceCopy
 from ddviz.engines.sglang_server.engine import ServerEngine
-from ddviz.errors import BadValueError, EngineError
+from ddviz.errors import BadValueError, DdvizError
 
 LOOKS_S = 5.0  # between looks at whether the server is there
 
@@ -86,7 +86,7 @@ class AttachedServer(ServerEngine):
             facts = self._probe()
         except UnreachableError:
             self._lost()
-        except EngineError as error:
+        except DdvizError as error:
             self._be("failed", str(error))
         else:
             model = model_info(facts, f"attached at {self._server.url}", may_grow=False, view_only=True)

@@ -5,7 +5,8 @@ Out: the same trace under another name, as far as it has been let through.
 Not here: when an event may pass (engine.py).
 
 The copy makes a server's run a run like any other: it is where Live's runs are, it stays when the server's
-folder is rotated, and a view that is paused is a copy that waits.
+folder is rotated, and a view that is paused is a copy that waits. The server's file is opened once, so that
+what it deletes meanwhile is still read.
 """
 
 from collections.abc import Iterator
@@ -36,20 +37,23 @@ class TraceCopy:
         self.is_whole = False  # kept to its end
         self._folder, self._ending = folder, f"-{rid}.ddviz"
         self._looked_at: int | None = None  # when the folder changed last, as of the last look
-        self._offset = 0
+        self._reading: IO[bytes] | None = None
         self._tail = b""  # bytes of an event that is not whole yet
         self._file: IO[bytes] | None = None
 
     def new_events(self) -> Iterator[Event]:
-        """Those written since the last call. Raises TraceError where the server's file is damaged."""
+        """Those written since the last call. Raises TraceError where the server's file is damaged or can't be
+        read.
+        """
         source = self._find()
         if source is None:
             return
-        with open(source, "rb") as file:
-            file.seek(self._offset)
-            added = file.read()
-        self._offset += len(added)
-        self._tail += added
+        try:
+            if self._reading is None:
+                self._reading = open(source, "rb")  # noqa: SIM115, closed by __exit__
+            self._tail += self._reading.read()
+        except OSError as error:
+            raise unreadable(source, error) from None
         try:
             while self._tail:
                 frame = next_frame(self._tail, 0)
@@ -80,8 +84,9 @@ class TraceCopy:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        if self._file is not None:
-            self._file.close()
+        for file in (self._file, self._reading):
+            if file is not None:
+                file.close()
 
     def _find(self) -> Path | None:
         if self.source is None and self._folder.is_dir():
@@ -93,5 +98,13 @@ class TraceCopy:
 
 
 def find_trace(folder: Path, ending: str) -> Path | None:
-    """The file whose name ends so: the plugin puts the time before a request's id."""
-    return next((path for path in folder.iterdir() if path.name.endswith(ending)), None)
+    """The file whose name ends so: the plugin puts the time before a request's id. Raises TraceError."""
+    try:
+        return next((path for path in folder.iterdir() if path.name.endswith(ending)), None)
+    except OSError as error:
+        raise unreadable(folder, error) from None
+
+
+def unreadable(path: Path, error: OSError) -> TraceError:
+    hint = "; let the user that runs ddviz read it" if isinstance(error, PermissionError) else ""
+    return TraceError(f"{path}: can't read the server's traces there ({error.strerror}){hint}")

@@ -9,6 +9,7 @@ Not here: how a server comes to be ready, what pausing it means (own.py, attache
                       └─► the plugin writes a trace ──► copied ──► NAME.ddviz, which Live follows
 """
 
+import logging
 import secrets
 import threading
 import time
@@ -23,12 +24,14 @@ import msgspec
 from ddviz.engines.base import BUSY, Control, EngineStatus, GenerateParams, State
 from ddviz.engines.sglang_server.api import Api, Json, UnreachableError
 from ddviz.engines.sglang_server.asking import Facts, facts_of, generate_request, probe_request
-from ddviz.engines.sglang_server.copying import TraceCopy, find_trace
+from ddviz.engines.sglang_server.copying import TraceCopy, find_trace, unreadable
 from ddviz.errors import DdvizError, EngineError
 
 POLL_S = 0.03  # between looks at a growing trace; the plugin flushes every event as it is written
 TRACE_S = 5.0  # within which a trace must be whole after the server has answered
 PROBE = "ddviz-probe"  # how the ids of ddviz's own short requests begin
+
+logger = logging.getLogger(__name__)
 
 
 class Run(NamedTuple):
@@ -118,6 +121,7 @@ class ServerEngine(ABC):
     def _serve(self, run: Run, facts: Facts) -> None:
         error, copy = None, TraceCopy(self.traces, run.rid, run.trace)
         answer = in_thread(lambda: self._answer(run, facts))
+        answer.add_done_callback(self._note_loss)  # at once, also while the view is paused
         try:
             with copy:
                 self._follow(run, copy, answer)
@@ -127,9 +131,16 @@ class ServerEngine(ABC):
             self._lost()
         except DdvizError as refused:
             error = str(refused)
+        except Exception as unexpected:  # else it would run for ever
+            logger.exception("a request of an SGLang server failed")
+            error = f"{type(unexpected).__name__}: {unexpected}"
         self._finished(copy)
         self._run = None
         self._run_is("ready", "ready", error=error)
+
+    def _note_loss(self, answer: "Future[Json]") -> None:
+        if isinstance(answer.exception(), UnreachableError):
+            self._lost()
 
     def _answer(self, run: Run, facts: Facts) -> Json:
         prompt = self._api.prompt(run.params.prompt, run.params.chat)
@@ -177,7 +188,7 @@ class ServerEngine(ABC):
     def _probe(self) -> Facts:
         """What the server says of itself, once it has generated a token and traced it.
 
-        Raises UnreachableError where it is not ready, EngineError where it is of no use.
+        Raises UnreachableError where it is not ready, another DdvizError where it is of no use.
         """
         facts = facts_of(self._api.server_info())
         self._facts = facts
@@ -189,6 +200,10 @@ class ServerEngine(ABC):
                 raise EngineError(self._no_trace())
             time.sleep(POLL_S)
         try:
+            trace.open("rb").close()
+        except OSError as error:
+            raise unreadable(trace, error) from None
+        try:
             trace.unlink()
         except OSError:
             pass  # somebody else's folder
@@ -199,7 +214,10 @@ class ServerEngine(ABC):
 
     def _no_trace(self) -> str:
         if self._facts is not None and not self._facts.has_plugin:
-            why = "ddviz is not installed where it runs: pip install 'ddviz[sglang]' there"
+            why = (
+                "it needs ddviz (pip install 'ddviz[sglang]' where it runs) and "
+                f"DDVIZ_TRACE_DIR={self.traces}, or name its trace folder with --trace-dir"
+            )
         else:
             why = f"start it with DDVIZ_TRACE_DIR={self.traces}, or name its trace folder with --trace-dir"
         return f"the server at {self._api.url} answers but writes no trace into {self.traces}; {why}"

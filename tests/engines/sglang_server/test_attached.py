@@ -1,9 +1,13 @@
 """A server that somebody else has started: asked, followed, otherwise left alone."""
 
+import threading
 import time
+from pathlib import Path
 
 import pytest
 
+from ddviz.engines.sglang_server import copying
+from ddviz.engines.sglang_server.api import Api, UnreachableError
 from ddviz.errors import BadValueError
 from ddviz.trace import load
 from tests.engines.sglang_server.conftest import LONG, request, wait_for, wait_until
@@ -116,7 +120,7 @@ def test_a_server_without_tracing_is_told_in_one_sentence(elsewhere, attach, tmp
 def test_a_server_without_ddviz_is_told_what_to_install(elsewhere, attach, monkeypatch):
     monkeypatch.setattr("ddviz.engines.sglang_server.engine.TRACE_S", 0.2)
     engine = attach(elsewhere(has_plugin=False, algorithm=None).url)
-    assert "ddviz is not installed where it runs" in wait_for(engine, "failed").message
+    assert "it needs ddviz (pip install" in wait_for(engine, "failed").message
 
 
 def test_a_server_with_a_key_is_told_and_left_alone(elsewhere, attach):
@@ -159,3 +163,81 @@ def test_a_damaged_trace_is_said(elsewhere, attach, tmp_path):
     with open(original, "ab") as file:
         file.write(b"no frame at all" * 10_000)  # more than the server writes over before it is read
     assert "the server's trace is damaged" in wait_for(engine, "ready").error
+
+
+def test_a_trace_that_the_server_deletes_meanwhile_is_read_to_its_end(elsewhere, attach, tmp_path):
+    engine, path = attach(elsewhere().url), tmp_path / "x.ddviz"
+    wait_for(engine, "ready")
+    engine.generate(request(max_new_tokens=100), path)
+    wait_until(lambda: steps_of(path) > 2)
+    engine.pause()
+    wait_for(engine, "paused")
+    (original,) = (tmp_path / "elsewhere").iterdir()
+    wait_until(lambda: load(original).end is not None)
+    whole = original.read_bytes()
+    original.unlink()
+    engine.resume()
+    assert wait_for(engine, "ready").error is None
+    assert path.read_bytes() == whole
+
+
+def test_a_server_that_dies_while_its_view_is_paused_is_missed(elsewhere, attach, tmp_path):
+    engine, path, gone = attach(elsewhere().url), tmp_path / "x.ddviz", threading.Event()
+    wait_for(engine, "ready")
+    ask = engine._server.generate
+
+    def generate(asked):
+        threading.Thread(target=ask, args=(asked,), daemon=True).start()
+        gone.wait()
+        raise UnreachableError("no answer")
+
+    engine._server.generate = generate
+    engine.generate(request(max_new_tokens=100), path)
+    wait_until(lambda: steps_of(path) > 2)
+    engine.pause()
+    wait_for(engine, "paused")
+    gone.set()
+    assert "no server answers" in wait_for(engine, "off").message
+
+
+def test_traces_that_may_not_be_read_are_told(elsewhere, attach, tmp_path, monkeypatch):
+    """As it is where nobody has let the user that runs ddviz into the server's folder."""
+
+    def refused(folder):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "iterdir", refused)
+    said = wait_for(attach(elsewhere().url), "failed").message
+    assert "can't read the server's traces there (Permission denied)" in said
+
+
+def test_a_trace_that_can_not_be_opened_ends_the_run_with_a_sentence(
+    elsewhere, attach, tmp_path, monkeypatch
+):
+    engine = attach(elsewhere().url)
+    wait_for(engine, "ready")
+    monkeypatch.setattr(copying, "find_trace", lambda folder, ending: folder)  # a folder is no file
+    engine.generate(request(), tmp_path / "x.ddviz")
+    assert "can't read the server's traces there" in wait_for(engine, "ready").error
+
+
+def test_an_unexpected_error_ends_the_run_too(elsewhere, attach, tmp_path, monkeypatch):
+    engine = attach(elsewhere().url)
+    wait_for(engine, "ready")
+    monkeypatch.setattr(copying, "next_frame", lambda *given: 1 / 0)
+    engine.generate(request(), tmp_path / "x.ddviz")
+    assert "ZeroDivisionError" in wait_for(engine, "ready").error
+
+
+@pytest.mark.parametrize(
+    ("info", "sentence"),
+    [
+        ([1, 2], "is another server there?"),
+        ("ok", "is another server there?"),
+        ({}, "is another server there?"),
+        ({"model_path": "x", "context_length": "many"}, "makes no sense"),
+    ],
+)
+def test_what_is_no_sglang_server_is_told(elsewhere, attach, monkeypatch, info, sentence):
+    monkeypatch.setattr(Api, "_ask", lambda *given, **more: info)
+    assert sentence in wait_for(attach(elsewhere().url), "failed").message
