@@ -11,7 +11,7 @@ import logging
 import os
 import sys
 
-from ddviz.engines.sglang_plugin.requests import level_of_all
+from ddviz.engines.sglang_plugin.requests import LEVEL, level_of_all
 from ddviz.engines.sglang_plugin.tracing.rotation import rotation
 from ddviz.errors import EngineError
 
@@ -25,10 +25,15 @@ def register() -> None:
     """What this process's SGLang is to know of ddviz. Calling it again does nothing. May raise SystemExit."""
     try:
         only = _trace_only()
-        level_of_all()
+        level = level_of_all()
         rotation()
     except (EngineError, ValueError) as error:
         sys.exit(f"ddviz: {error}")
+
+    from ddviz.engines.sglang_plugin.tracing.tracer import FOLDER, trace_folder
+
+    if level is not None and trace_folder() is None:
+        logger.warning("ddviz: %s is set without %s: nothing is traced", LEVEL, FOLDER)
     if only:
         _register_trace_only()
     else:

@@ -1,6 +1,7 @@
 """A trace folder with a limit: what goes, what stays."""
 
 import os
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -33,7 +34,7 @@ def names(folder):
 def test_the_oldest_go_first_until_the_rest_fits(folder):
     for age in range(5):
         trace(folder, f"age{age}", age)
-    assert shrink(folder, 2500, being_written=[]) == 2000
+    assert shrink(folder, 2500, spared=[]) == 2000
     assert names(folder) == {"age0", "age1"}
 
 
@@ -41,14 +42,14 @@ def test_one_that_is_being_written_stays_whatever_its_age(folder):
     old = trace(folder, "old", 9)
     trace(folder, "middle", 5)
     trace(folder, "new", 1)
-    assert shrink(folder, 2000, being_written=[old]) == 2000
+    assert shrink(folder, 2000, spared=[old]) == 2000
     assert names(folder) == {"old", "new"}
 
 
 def test_other_files_are_neither_counted_nor_deleted(folder):
     (folder / "notes.txt").write_bytes(b"x" * 10_000)
     trace(folder, "only", 1)
-    assert shrink(folder, 1000, being_written=[]) == 1000
+    assert shrink(folder, 1000, spared=[]) == 1000
     assert names(folder) == {"notes", "only"}
 
 
@@ -81,23 +82,60 @@ def test_with_other_writers_a_folder_counts_as_full_sooner(folder, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "size"),
     [
-        *((None, None), ("", None), ("500", 500), ("2G", 2 << 30)),
-        *(("10 MB", 10 << 20), ("1KiB", 1024), ("1.5K", 1536)),
+        *((None, None), ("", None), ("1048576", 1 << 20), ("2097152B", 2 << 20), ("2G", 2 << 30)),
+        *(("1M", 1 << 20), ("10 MB", 10 << 20), ("2048KiB", 2 << 20), ("1.5m", 3 << 19), ("0.5T", 1 << 39)),
     ],
 )
 def test_a_limit_is_written_as_one_would(text, size):
     assert limit_of(text) == size
 
 
-@pytest.mark.parametrize("text", ["much", "-1", "2..5G", "G", "1 X", "0", "0.0G"])
-def test_a_limit_that_is_no_size_is_an_error(monkeypatch, text):
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("much", "-1", "2..5G", "G", "1 X", "0", "0.0G"),
+        *("20", "0.5", "1048575", "1023K", "0.9M"),  # below 1M: the G forgotten
+        *("20iB", "20KK", "\uff12\uff10G", "\u0662G", "2000\u212a"),  # full-width, Arabic digits; Kelvin sign
+    ],
+)
+def test_a_limit_that_is_no_size_or_too_small_is_an_error(monkeypatch, text):
     monkeypatch.setenv(LIMIT, text)
-    with pytest.raises(ValueError, match=r"DDVIZ_TRACE_LIMIT is .*such as 2G"):
+    with pytest.raises(ValueError, match=r"DDVIZ_TRACE_LIMIT is .* must be 1M or more: .*such as 2G"):
         rotation()
+
+
+def test_the_trace_that_has_just_ended_stays_though_it_is_larger_than_the_limit(folder):
+    trace(folder, "before", 5)
+    Rotation(1500).finished(trace(folder, "ended", 9, size=2000), [])
+    assert names(folder) == {"ended"}
+
+
+def test_a_trace_that_another_writer_deleted_counts_as_gone(folder, monkeypatch, caplog):
+    """Two shrink at once: the other takes the oldest between this one's look and its unlink."""
+    for age in range(4):
+        trace(folder, f"age{age}", age)
+    unlink = Path.unlink
+
+    def too_late(path, **given):
+        if path.stem == "age3":
+            unlink(path)
+        unlink(path, **given)
+
+    monkeypatch.setattr(Path, "unlink", too_late)
+    assert shrink(folder, 2500, spared=[]) == 2000
+    assert names(folder) == {"age0", "age1"} and not caplog.records
+
+
+def test_a_trace_that_is_gone_when_it_ends_is_no_error(folder):
+    kept = Rotation(1500)
+    kept.finished(trace(folder, "first", 1), [])
+    kept.finished(folder / "gone.ddviz", [])
+    assert names(folder) == {"first"}
 
 
 def test_the_writer_keeps_the_folder_within_the_limit_as_traces_end(folder, monkeypatch):
     """Ten traces one after the other, one that stays open all the while, and room for about five."""
+    monkeypatch.setattr(module, "LEAST", 1)
     monkeypatch.setenv(LIMIT, "5000")
     writer = new_tracer(folder, block_size=4, budget=6, topk_cap=3, vocab_size=24, row_width=128).writer
     header = schema.Header(

@@ -16,6 +16,8 @@ from ddviz.engines.sglang_plugin.batch import AcceptedBatch
 from ddviz.engines.sglang_plugin.commit import KVPacker, settle
 from ddviz.engines.sglang_plugin.stamps import stamp
 from ddviz.engines.sglang_plugin.step_buffers import StageGraphs, StepBuffers
+from ddviz.engines.sglang_plugin.tracing import tracer as tracer_module
+from ddviz.engines.sglang_plugin.tracing import writer as writer_module
 from ddviz.engines.sglang_plugin.tracing.ddtree_step import DDTreeStep
 from ddviz.engines.sglang_plugin.tracing.notes import Notes
 from ddviz.engines.sglang_plugin.tracing.slots import Slots
@@ -24,7 +26,8 @@ from ddviz.engines.sglang_plugin.tracing.tracer import (
     asked_level,
     sampling_of,
 )
-from ddviz.engines.sglang_plugin.tracing.writer import OTHER_TURN
+from ddviz.engines.sglang_plugin.tracing.writer import NOT_WRITTEN, OTHER_TURN
+from ddviz.errors import TraceError
 from ddviz.trace import load
 from ddviz.tree import follow_verified_tree, sample_tree_paths, target_probs
 from tests.engines.sglang_plugin import twins
@@ -358,6 +361,56 @@ def test_a_step_of_which_a_part_failed_is_lost_as_a_whole_and_the_next_ones_are_
     assert {finding.rule for finding in examine(trace)} == {"incomplete"}  # it lacks a step, and its end
 
 
+def batch_with_a_failing_row(engine, fail):
+    """Six steps of three requests, `fail` called before the fourth; their traces by request."""
+    engine.table[:, STOP] -= 100
+    reqs = [request(rid, max_new_tokens=100) for rid in "abc"]
+    engine.prefill(reqs)
+    for step in range(6):
+        if step == 3:
+            fail(engine)
+        engine.settle(reqs, *engine.launch(reqs))
+    engine.writer.close()
+    return {load(path).header.request_id: load(path) for path in engine.folder.glob("*.ddviz")}
+
+
+def test_a_row_that_can_not_be_made_is_told_as_dropped_and_the_others_are_written(
+    tmp_path, monkeypatch, caplog
+):
+    def fail(engine):
+        original = writer_module.step_of
+
+        def step_of(row, facts, *given):
+            assert (facts.row, facts.index) != (1, 3), "planted"
+            return original(row, facts, *given)
+
+        monkeypatch.setattr(writer_module, "step_of", step_of)
+
+    traces = batch_with_a_failing_row(Engine(tmp_path), fail)
+    assert [step.index for step in traces["b"].steps] == [0, 1, 2, 4, 5]
+    assert [(event.first, event.reason) for event in traces["b"].dropped] == [(3, NOT_WRITTEN)]
+    for rid in "ac":
+        assert [step.index for step in traces[rid].steps] == list(range(6)) and not traces[rid].dropped
+    assert "planted" in caplog.text
+
+
+def test_a_trace_that_can_not_be_written_is_forgotten_and_the_other_rows_are_written(tmp_path, caplog):
+    def fail(engine):
+        recorder = engine.writer._recorders["a"]
+
+        def step(_):
+            recorder.close()
+            raise TraceError("disk full")
+
+        recorder.step = step
+
+    engine = Engine(tmp_path)
+    traces = batch_with_a_failing_row(engine, fail)
+    assert {rid: len(trace.steps) for rid, trace in traces.items()} == {"a": 3, "b": 6, "c": 6}
+    assert set(engine.writer._recorders) == {"b", "c"}
+    assert caplog.text.count("disk full") == 1
+
+
 def test_the_device_begins_to_count_when_its_graphs_are_captured(tmp_path, monkeypatch):
     """Before a stage is captured it runs once."""
     monkeypatch.setattr(StageGraphs, "capture", lambda graphs, stage, *given: stage(*given))
@@ -437,3 +490,26 @@ def test_a_clients_request_id_never_becomes_a_path(tmp_path):
     traces = Engine(tmp_path).run([request("../../etc/pass wd", max_new_tokens=4)])
     assert list(traces) == ["../../etc/pass wd"]
     assert [p.parent for p in tmp_path.rglob("*.ddviz")] == [tmp_path]
+
+
+def test_requests_of_one_name_in_one_second_have_a_file_each(tmp_path, monkeypatch):
+    """Beside them a file that another server made, and a request that is called as the second would be."""
+    monkeypatch.setattr(tracer_module.time, "strftime", lambda *_: "20261130-120000")
+    (tmp_path / "20261130-120000-a-3.ddviz").touch()
+    tracer = Engine(tmp_path).tracer
+    given = [tracer._free_path(rid).stem.removeprefix("20261130-120000-") for rid in ("a", "a", "a-2", "a")]
+    assert given == ["a", "a-2", "a-2-2", "a-4"]
+    long = [tracer._free_path("x" * 80 + end).stem for end in "12"]
+    assert long[1] == f"{long[0]}-2"
+
+
+def test_requests_of_one_name_one_after_the_other_are_all_traced(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(tracer_module.time, "strftime", lambda *_: "20261130-120000")
+    engine = Engine(tmp_path)
+    for _ in range(3):
+        req = request("a", max_new_tokens=4)
+        engine.prefill([req])
+        while not req.finished():
+            engine.settle([req], *engine.launch([req]))
+    assert len(list(tmp_path.glob("*.ddviz"))) == 3
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]

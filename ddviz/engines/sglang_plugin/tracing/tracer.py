@@ -89,6 +89,8 @@ class Tracer(NoTracer):
     failures: int = 0
     indices: dict[tuple[int, ...], torch.Tensor] = field(default_factory=dict)
     _clocks: list[Clock] = field(default_factory=list)  # of steps that are over
+    _second: str = ""
+    _given: dict[str, int] = field(default_factory=dict)  # names of this second -> the last number behind it
 
     def step(self, batch: Any) -> NoStep:
         """The step that is about to begin."""
@@ -197,8 +199,20 @@ class Tracer(NoTracer):
             request_id=traced.rid,
         )
         traced.begun = True
-        path = self.folder / f"{_file_name(traced.rid)}.ddviz"
+        path = self._free_path(traced.rid)
         self.writer.put(Begin(traced.rid, str(path), header, list(req.origin_input_ids)))
+
+    def _free_path(self, rid: str) -> Path:
+        """NAME, or NAME-2, -3, ...: no file has it, and none that a writer has yet to make."""
+        second = time.strftime("%Y%m%d-%H%M%S")
+        if second != self._second:
+            self._second, self._given = second, {}
+        name = plain = f"{second}-{_plain(rid)}"
+        while name in self._given or os.path.lexists(self.folder / f"{name}.ddviz"):
+            self._given[plain] = self._given.get(plain, 1) + 1
+            name = f"{plain}-{self._given[plain]}"
+        self._given[name] = 1
+        return self.folder / f"{name}.ddviz"
 
     def _end_if_finished(self, req: Any, traced: Traced) -> None:
         if not req.finished():
@@ -263,7 +277,7 @@ def _is_text(rid: str) -> bool:
     return True
 
 
-def _file_name(rid: str) -> str:
+def _plain(rid: str) -> str:
     """A client chooses its rid: only plain characters of it become part of a path."""
     plain = "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "_" for c in rid)[:80]
-    return f"{time.strftime('%Y%m%d-%H%M%S')}-{plain or 'request'}"
+    return plain or "request"

@@ -8,7 +8,8 @@ Not here: which requests are traced, what a step holds.
 import functools
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -22,15 +23,17 @@ from ddviz.engines.sglang_plugin.tracing.jobs import (
     Layout,
     Lost,
     Prefilled,
+    Row,
     Stepped,
 )
 from ddviz.engines.sglang_plugin.tracing.rotation import rotation
 from ddviz.engines.sglang_plugin.tracing.slots import Slots
-from ddviz.engines.sglang_plugin.tracing.steps import rows_of, step_of
+from ddviz.engines.sglang_plugin.tracing.steps import Lists, rows_of, step_of
 from ddviz.errors import TraceError
 from ddviz.trace.writer import Recorder
 
 OTHER_TURN = "its place in the ring held another step"
+NOT_WRITTEN = "it could not be written: the server's log has the error"
 
 logger = logging.getLogger(__name__)
 
@@ -45,13 +48,8 @@ class TraceWriter:
         self._rotation = rotation(slots.readers)
 
     def put(self, job: Job) -> None:
-        try:
+        with self._guarded(None if isinstance(job, Stepped) else job.rid):  # a step's rows are, one by one
             self._do(job)
-        except TraceError as error:  # one trace could not be written; the others go on
-            logger.error("ddviz: %s", error)
-            self._forget(job)
-        except Exception:
-            logger.exception("ddviz: a trace event was lost")
 
     def close(self, timeout: float | None = None) -> None:
         for recorder in self._recorders.values():
@@ -90,11 +88,25 @@ class TraceWriter:
         if (arrays.pop("turn", job.turn) != np.int64(job.turn)).any():  # as the device counted
             logger.error("ddviz: a step was lost: %s", OTHER_TURN)
             for row in rows:
-                self._recorders[row.rid].dropped(row.facts.index, row.facts.index, OTHER_TURN)
+                with self._guarded(row.rid):
+                    self._drop(row, OTHER_TURN)
             return
         for row, lists in zip(rows, rows_of(arrays), strict=True):
-            step = step_of(lists, row.facts, row.emitted, row.level, dict(job.times_us))
+            with self._guarded(row.rid):
+                self._write_row(row, lists, dict(job.times_us))
+
+    def _write_row(self, row: Row, lists: Lists, times_us: dict[str, float]) -> None:
+        try:
+            step = step_of(lists, row.facts, row.emitted, row.level, times_us)
             self._recorders[row.rid].step(step)
+        except TraceError:
+            raise
+        except Exception:
+            logger.exception("ddviz: a step was lost")
+            self._drop(row, NOT_WRITTEN)
+
+    def _drop(self, row: Row, reason: str) -> None:
+        self._recorders[row.rid].dropped(row.facts.index, row.facts.index, reason)
 
     def _open_paths(self) -> list[Path]:
         return [recorder.path for recorder in self._recorders.values()]
@@ -103,12 +115,17 @@ class TraceWriter:
         raw = b"".join(self._token_bytes(token) or b"" for token in ids)
         return raw.decode(errors="replace")
 
-    def _forget(self, job: Job) -> None:
-        rids = [row.rid for row in job.rows] if isinstance(job, Stepped) else [job.rid]
-        for rid in rids:
-            recorder = self._recorders.get(rid)
-            if recorder is not None and recorder.closed:
+    @contextmanager
+    def _guarded(self, rid: str | None) -> Iterator[None]:
+        """No error leaves it: one trace could not be written and is forgotten, the others go on."""
+        try:
+            yield
+        except TraceError as error:
+            logger.error("ddviz: %s", error)
+            if rid in self._recorders and self._recorders[rid].closed:
                 del self._recorders[rid]
+        except Exception:
+            logger.exception("ddviz: a trace event was lost")
 
 
 @functools.lru_cache(maxsize=1024)
