@@ -3,8 +3,11 @@
 import fcntl
 import os
 import select
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -83,3 +86,33 @@ def test_a_reader_that_went_away_is_told_to_whoever_sends_next(pipe):
         time.sleep(0.01)
     with pytest.raises(BrokenPipeError):
         sender.send(b"more")
+
+
+SENDS = """
+import os, sys, time
+from ddviz.engines.sglang_plugin.tracing.outbox import Outbox
+outbox = Outbox(os.fdopen(int(sys.argv[1]), "wb"))
+for i in range(1 << 30):
+    outbox.send(i.to_bytes(4, "little"))
+    os.pwrite(int(sys.argv[2]), int(time.monotonic() * 1e6).to_bytes(8, "little"), 8 * i)
+    time.sleep(0.001)
+"""
+
+
+def test_a_killed_sender_loses_no_more_than_the_last_fifth_of_a_second(pipe, tmp_path):
+    """It notes when it sent what; what the pipe holds after a SIGKILL is all but the newest of that."""
+    reader, writing = pipe
+    noted = os.open(tmp_path / "noted", os.O_RDWR | os.O_CREAT)
+    command = [sys.executable, "-c", SENDS, str(writing.fileno()), str(noted)]
+    root = Path(__file__).parents[3]
+    sender = subprocess.Popen(command, pass_fds=[writing.fileno(), noted], cwd=root)
+    writing.close()
+    while os.fstat(noted).st_size < 8 * 500:
+        assert sender.poll() is None
+        time.sleep(0.01)
+    sender.kill()
+    sender.wait()
+    got = len(reader.read()) // 4
+    sent = os.pread(noted, os.fstat(noted).st_size, 0)
+    times = [int.from_bytes(sent[at : at + 8], "little") / 1e6 for at in range(0, len(sent) - 7, 8)]
+    assert got > 400 and times[-1] - times[min(got, len(times)) - 1] < 0.2
