@@ -13,7 +13,7 @@ from ddviz.app.session import Session
 from ddviz.app.traces import Entry
 from ddviz.errors import DdvizError
 from ddviz.trace import Trace
-from ddviz.tree.accept import GREEDY_TEMPERATURE
+from ddviz.tree import is_greedy
 
 
 def samples_function(session: Session) -> Callable[[Any], Answer]:
@@ -34,13 +34,14 @@ def _sample(session: Session, entry: Entry) -> Answer:
 
 def facts_of(trace: Trace) -> str:
     """What ran, with what tree and temperature, for how many steps; those of a long file are not counted."""
-    header = trace.header
-    temperature = header.sampling.temperature
+    header, sampling = trace.header, trace.header.sampling
     facts = [
         header.algorithm,
         header.budget is not None and f"budget {header.budget}",
         header.topk_cap is not None and f"cap {header.topk_cap or 'none'}",
-        "greedy" if temperature < GREEDY_TEMPERATURE else f"temperature {temperature:g}",
+        "greedy"
+        if is_greedy(sampling.temperature, sampling.top_k)
+        else f"temperature {sampling.temperature:g}",
         not trace.unread and f"{len(trace.steps)} steps",
     ]
     return " · ".join(fact for fact in facts if fact)

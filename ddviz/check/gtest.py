@@ -38,7 +38,7 @@ class GTest(NamedTuple):
     @property
     def p_value(self) -> float:
         """How often a right sampler gives as large a G."""
-        return chi2_sf(self.g, self.freedom) if self.freedom else 1.0
+        return self.p_allowing(0.0)
 
     def p_allowing(self, nats: float) -> float:
         """How often a sampler that is this far from right, in nats a draw, gives as large a G."""
@@ -98,13 +98,8 @@ def chi2_sf(x: float, freedom: float) -> float:
     return 0.0 if math.isinf(x) else _gamma_q(freedom / 2, x / 2)
 
 
-def chi2_isf(tail: float, freedom: float) -> float:
-    """The value that a chi-square variable exceeds with this probability."""
-    return _bisect(lambda x: chi2_sf(x, freedom) - tail, 0.0, 20 * freedom + 2000)
-
-
-def ncx2_isf(tail: float, freedom: float, shift: float) -> float:
-    """The same for a noncentral one."""
+def ncx2_isf(tail: float, freedom: float, shift: float = 0.0) -> float:
+    """The value that a chi-square variable, noncentral by `shift`, exceeds with this probability."""
     return _bisect(lambda x: ncx2_sf(x, freedom, shift) - tail, 0.0, 20 * (freedom + shift) + 2000)
 
 

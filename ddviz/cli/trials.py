@@ -3,13 +3,18 @@
 import argparse
 import shlex
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ddviz.cli.common import Commands, command, engine_options, load_engine, params_of, print_result
 from ddviz.cli.options import add_engine, add_params, address, count, mode_list, positive, step_range
 from ddviz.cli.terminal import Progress
 from ddviz.engines.base import MODES, GenerateParams
 from ddviz.errors import BadValueError
+
+if TYPE_CHECKING:
+    from ddviz.check.samplers import ServerSampler
 
 
 def add_commands(commands: Commands) -> None:
@@ -179,18 +184,24 @@ def losslessness(args: argparse.Namespace) -> int:
 
     size = c.QUICK if args.quick else c.FULL
     size = c.Size(args.draws or size.draws, args.generations or size.generations)
-    if given:
-        chosen = [{"temperature": 1.0, **given}]
-    else:
-        known = c.settings_for(_dtype_of_server(args.url)) if args.url else c.SETTINGS
-        chosen = list(known[: 1 if args.quick else None])
     names = ("prompt", "chat", "mode", "budget", "topk_cap", "threshold_single", "threshold_acc")
     same = {name: getattr(args, name) for name in names}
-    settings = [GenerateParams(**same, **setting).checked() for setting in chosen]
+
+    def made(chosen: Iterable[dict[str, Any]]) -> list[GenerateParams]:
+        return [GenerateParams(**same, **setting).checked() for setting in chosen][
+            : 1 if args.quick else None
+        ]
+
+    settings = made([{"temperature": 1.0, **given}] if given else c.SETTINGS)
     for params in settings:
         c.require_sampled(params)
     if args.url:
-        rows, subject = _losslessness_of_server(args, settings, size.generations)
+        from ddviz.check.samplers import ServerSampler
+
+        server = ServerSampler(args.url)
+        if not given:
+            settings = made(c.settings_for(server.facts.dtype))
+        rows, subject = _losslessness_of_server(args, server, settings, size.generations)
     else:
         engine = load_engine(args)
         subject = f"{engine.target.name} in {engine.name}, {engine.describe()['dtype']}, {args.mode}"
@@ -199,20 +210,14 @@ def losslessness(args: argparse.Namespace) -> int:
     return c.print_report(subject, rows, as_json=args.json)
 
 
-def _dtype_of_server(url: str) -> str:
-    from ddviz.engines.sglang_server.api import Api
-    from ddviz.engines.sglang_server.asking import facts_of
-
-    return facts_of(Api(url).server_info()).dtype
-
-
-def _losslessness_of_server(args: argparse.Namespace, settings: list[GenerateParams], generations: int):
+def _losslessness_of_server(
+    args: argparse.Namespace, server: "ServerSampler", settings: list[GenerateParams], generations: int
+):
     from contextlib import ExitStack
 
     from ddviz.check import losslessness as c
     from ddviz.check import samplers as s
 
-    server = s.ServerSampler(args.url)
     with ExitStack() as stack:
         reference = None
         if args.reference == "embedded":

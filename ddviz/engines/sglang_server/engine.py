@@ -213,14 +213,13 @@ class ServerEngine(ABC):
         return find_trace(self.traces, f"-{rid}.ddviz") if self.traces.is_dir() else None
 
     def _no_trace(self) -> str:
+        wants = "start it with"
         if self._facts is not None and not self._facts.has_plugin:
-            why = (
-                "it needs ddviz (pip install 'ddviz[sglang]' where it runs) and "
-                f"DDVIZ_TRACE_DIR={self.traces}, or name its trace folder with --trace-dir"
-            )
-        else:
-            why = f"start it with DDVIZ_TRACE_DIR={self.traces}, or name its trace folder with --trace-dir"
-        return f"the server at {self._api.url} answers but writes no trace into {self.traces}; {why}"
+            wants = "it needs ddviz (pip install 'ddviz[sglang]' where it runs) and"
+        return (
+            f"the server at {self._api.url} answers but writes no trace into {self.traces}; {wants} "
+            f"DDVIZ_TRACE_DIR={self.traces}, or name its trace folder with --trace-dir"
+        )
 
     # --- small things
 

@@ -32,7 +32,6 @@ class Outbox:
         self._behind = bytearray()
         self._last_write_s = 0.0  # that left nothing behind
         self._is_pipe_full = False  # or was at the last write
-        self._has_reader = True
         self._lock = threading.Lock()
         self._wake, self._closing = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._follow, name="ddviz-trace-outbox", daemon=True)
@@ -60,17 +59,15 @@ class Outbox:
     def _write_if_due(self) -> None:
         """BrokenPipeError where nobody reads any more: then there is nothing behind."""
         now = time.monotonic()
-        if self._has_reader and now - self._last_write_s < MOST_DELAY_S and not self._closing.is_set():
+        if now - self._last_write_s < MOST_DELAY_S and not self._closing.is_set():
             return
         try:
-            if not self._has_reader:
-                raise BrokenPipeError
             del self._behind[: os.write(self._descriptor, self._behind)]
         except BlockingIOError:
             pass
         except BrokenPipeError:
-            self._has_reader = False
             self._behind.clear()
+            self._last_write_s = 0.0  # the next send writes, and is told, at once
             raise
         self._is_pipe_full = bool(self._behind)
         if not self._behind:

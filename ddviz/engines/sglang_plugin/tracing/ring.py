@@ -59,7 +59,7 @@ class Ring:
         the host, which has made sure of room, takes the turn when it has launched it. ValueError where a slot
         is too small.
         """
-        self._require_room(packed.numel())
+        self._require_fit(packed.numel())
         words = packed.view(torch.int64)
         blocks = triton.cdiv(words.numel(), _LANES)
         _write[(blocks,)](
@@ -76,13 +76,8 @@ class Ring:
         layout, piece = self._packed(Layout.of(()), tensors)
         if not self.has_room():
             return None
-        turn = self.slots.take()
-        try:
-            self._copy(turn, 0, piece)
-        except Exception:
-            self.slots.give_back(turn)
-            raise
-        return Sent(turn, layout)
+        self._copy(self.slots.turn, 0, piece)
+        return Sent(self.slots.take(), layout)
 
     def add(self, sent: Sent, tensors: Mapping[str, torch.Tensor]) -> Sent:
         """Begin to copy more of a step, of its traced rows. ValueError where its slot is too small."""
@@ -93,14 +88,14 @@ class Ring:
     def _packed(self, before: Layout, tensors: Mapping[str, torch.Tensor]) -> tuple[Layout, torch.Tensor]:
         own = (array_of(name, tensor, whole=False) for name, tensor in tensors.items())
         layout = Layout.of((*before.arrays, *own))
-        self._require_room(layout.size)
+        self._require_fit(layout.size)
         return layout, torch.cat([as_bytes(tensor) for tensor in tensors.values()])
 
     def _copy(self, turn: int, offset: int, piece: torch.Tensor) -> None:
         at = self.slots.first(turn) + offset
         self._memory[at : at + piece.numel()].copy_(piece, non_blocking=True)
 
-    def _require_room(self, size: int) -> None:
+    def _require_fit(self, size: int) -> None:
         if size > self.slots.size:
             raise ValueError(f"{size} bytes do not fit into a slot of {self.slots.size}")
 

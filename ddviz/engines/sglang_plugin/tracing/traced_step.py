@@ -138,16 +138,15 @@ class TracedStep(NoStep):
     def launched(self, result: Any, graph: bool) -> None:
         """Send all that was kept towards the host; hang what is known on the result."""
         self._finish(graph)
-        if self.broken and self._sent is not None:  # what there is of it would pass for all of it
-            self.tracer.ring.slots.give_back(self._sent.turn)
-            self._sent = None
-        facts = self._facts or [
-            HostFacts(r.steps, 0, 0, 0, graph, 0, 0) for r in self._traced
-        ]  # of a lost step
-        for request in self._traced:
-            request.steps += 1
-        rows = list(zip(self._traced, facts, strict=True))
-        result.ddviz_step = Pending(self._sent, self._why_lost(), rows, self._clock)
+        with self.tracer.guarded():
+            if self.broken and self._sent is not None:  # what there is of it would pass for all of it
+                self.tracer.ring.slots.give_back(self._sent.turn)
+                self._sent = None
+            unknown = [HostFacts(r.steps, 0, 0, 0, graph, 0, 0) for r in self._traced]  # of a lost step
+            rows = list(zip(self._traced, self._facts or unknown, strict=True))
+            for request in self._traced:
+                request.steps += 1
+            result.ddviz_step = Pending(self._sent, self._why_lost(), rows, self._clock)
 
     @harmless
     def _finish(self, graph: bool) -> None:

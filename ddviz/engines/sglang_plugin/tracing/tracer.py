@@ -27,8 +27,7 @@ from ddviz.engines.sglang_plugin.requests import OFF, TRACE_KEY, tree_limits
 from ddviz.engines.sglang_plugin.tracing.clock import Clock
 from ddviz.engines.sglang_plugin.tracing.jobs import Begin, Ended, Lost, Prefilled, Row, Stepped
 from ddviz.engines.sglang_plugin.tracing.process import WriterProcesses
-from ddviz.engines.sglang_plugin.tracing.ring import Ring
-from ddviz.engines.sglang_plugin.tracing.steps import HostFacts
+from ddviz.engines.sglang_plugin.tracing.ring import Ring, Sent
 from ddviz.engines.sglang_plugin.tracing.traced_step import (
     FAILED,
     NO_STEP,
@@ -125,40 +124,40 @@ class Tracer(NoTracer):
             if pending is None:
                 return
             by_rid = {req.rid: i for i, req in enumerate(reqs)}
-            going_on = [
-                (at, reqs[i], before[i], traced, facts)
-                for at, (traced, facts) in enumerate(pending.rows)
-                if not ended[i := by_rid[traced.rid]]
-            ]
-            is_told = False
+            places = [by_rid[traced.rid] for traced, _ in pending.rows]
+            lost: str | None = pending.lost
             if pending.sent is not None:
+                lost = FAILED
                 with self.guarded():
-                    self._tell_step(pending, going_on)
-                    is_told = True
-                if not is_told:
+                    emitted = {
+                        at: list(reqs[i].output_ids_through_stop[before[i] :])
+                        for at, i in enumerate(places)
+                        if not ended[i]
+                    }
+                    self._tell_step(pending, pending.sent, emitted)
+                    lost = None
+                if lost is not None:
                     self.ring.slots.give_back(pending.sent.turn)
-            for _, req, _, traced, facts in going_on:
-                traced.written += 1
-                if not is_told:
-                    why = pending.lost if pending.sent is None else FAILED
-                    self.writer.put(Lost(traced.rid, facts.index, why))
-                self._end_if_finished(req, traced)
+            for (traced, facts), i in zip(pending.rows, places, strict=True):
+                if not ended[i]:
+                    traced.written += 1
+                    if lost is not None:
+                        self.writer.put(Lost(traced.rid, facts.index, lost))
+                    self._end_if_finished(reqs[i], traced)
+                elif reqs[i].is_retracted:
+                    traced.steps = traced.written  # steps under way at the retraction do not count
             pending.clock.reset()
             self._clocks.append(pending.clock)
-            for traced, _ in pending.rows:
-                i = by_rid[traced.rid]
-                if ended[i] and reqs[i].is_retracted:
-                    traced.steps = traced.written  # steps under way at the retraction do not count
 
-    def _tell_step(self, pending: Pending, going_on: list[tuple[int, Any, int, Traced, HostFacts]]) -> None:
-        assert pending.sent is not None
-        rows = [
-            Row(traced.rid, at, facts, traced.level, list(req.output_ids_through_stop[before:]))
-            for at, req, before, traced, facts in going_on
-        ]
+    def _tell_step(self, pending: Pending, sent: Sent, emitted: dict[int, list[int]]) -> None:
+        """emitted: by place in pending.rows, of the requests that go on."""
+        rows = []
+        for at, tokens in emitted.items():
+            traced, facts = pending.rows[at]
+            rows.append(Row(traced.rid, at, facts, traced.level, tokens))
         pending.clock.wait()  # the scheduler has waited for what came after it already
-        turn, layout = pending.sent
-        self.writer.put(Stepped(turn, layout.encoded, rows, pending.clock.times_us()))
+        job = Stepped(sent.turn, sent.layout.encoded, rows, pending.clock.times_us())
+        self.writer.put(job)
 
     def clock(self, device: torch.device) -> Clock:
         """Of a step that begins."""
